@@ -13,8 +13,8 @@ struct ExportTarget {
   std::filesystem::path folder;  // or file (is_file_target())
   // Keeps other files, replaces those of the same names.
   bool overwrite = false;
-  std::vector<std::filesystem::path> sources;  // inputs: not equal to, around or inside the target
-  std::vector<std::filesystem::path> kept;     // not equal to or inside the target
+  std::vector<std::filesystem::path> sources = {};  // inputs: not equal to, around or inside the target
+  std::vector<std::filesystem::path> kept = {};     // not equal to or inside the target
 };
 
 // A name ending in ".gguf" that is no existing folder.

@@ -39,6 +39,12 @@ constexpr std::int64_t kMostMicroBatches = 256;
 // MiB on models of 0.9 to 110 million parameters.
 constexpr std::int64_t kFirstStepBytes = std::int64_t{4} << 20;
 
+// Weights of a second model that travel from host memory; null: none.
+const nn::WeightOffloader* offloaded_teacher(const RunSession& session) {
+  const Objective* objective = session.objective()->training();
+  return objective != nullptr ? objective->weight_offloader() : nullptr;
+}
+
 // Groups may coincide.
 std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
   return {ranks.world, ranks.shard, ranks.replicate, ranks.experts, ranks.expert_shard};
@@ -116,6 +122,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
                       static_cast<double>(std::max<std::int64_t>(e.shard, 1));
   work.first_bytes = sent * static_cast<double>(byte_size(config.training.dtype));
   work.last_bytes = sent * static_cast<double>(byte_size(config.parallel.reduce_dtype));
+  if (config.optimizer.offload_streamed) work.streamed_bytes = static_cast<double>(e.state_offload_bytes);
   return work;
 }
 
@@ -123,6 +130,156 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
 std::string gpu_name(Device target, const Cluster& cluster) {
   if (cluster.gpu != nullptr) return std::string(cluster.gpu->name);
   return is_present(target) ? backend(target.type).device_name(target) : std::string(kPlannedGpu);
+}
+
+std::int64_t micro_batches(const RunConfig& config) {
+  return accumulation_steps(config, config.parallel.ranks);
+}
+
+// What the config alone says.
+RunEstimate planned_run(const ResolvedConfig& resolved, const Cluster& cluster) {
+  const RunConfig& config = *resolved;
+  RunEstimate e;
+  e.cluster = cluster;
+  e.recipe = config.recipe.name;
+  e.recipe_assumed = resolved.choice().has_value();
+  e.ranks = config.parallel.ranks;
+  e.shard = shard_ranks(config);
+  e.replicate = config.parallel.replicate;
+  e.expert = config.parallel.expert;
+  e.dtype = config.training.dtype;
+  e.tokens_per_step = global_batch_size(config) * config.data.seq_len;
+  e.data_bytes =
+      (micro_batches(config) + config.data.prefetch) * config.training.micro_batch_size * config.data.seq_len * 3 * 4;
+  e.memory_limit = parse_memory_size(config.training.memory_limit).value_or(0);
+  return e;
+}
+
+// Sharding, optimizer, objective and step, and the bytes of a teacher.
+void add_stages(RunSession& session, RunEstimate& e) {
+  const Allocator& plan = Allocator::of(kMeta);
+  const RunConfig& config = session.config();
+  session.share();
+  session.add_optimizer();
+  const std::int64_t own_bytes = plan.stats().current;
+  session.add_objective();
+  e.teacher_bytes = plan.stats().current - own_bytes;
+  if (const nn::WeightOffloader* weights = offloaded_teacher(session)) {
+    e.teacher_bytes += weights->device_bytes();
+    e.second_model_host_bytes = weights->host_bytes();
+  }
+  const LmHeadLossOptions loss = session.loss();
+  if (session.objective()->has_second_logits())
+    e.teacher_logits_bytes = std::min(loss.chunk_rows, config.training.micro_batch_size * config.data.seq_len) *
+                             session.model_config().vocab_size *
+                             static_cast<std::int64_t>(byte_size(loss.f32_logits ? DType::f32 : e.dtype));
+  session.add_step();
+}
+
+// Runs steps on the meta device; returns the micro-batches of each. The first step differs from all others; with
+// offloaded state, allocations settle after several steps. Inner micro-batches are identical.
+std::int64_t simulate_steps(RunSession& session) {
+  const RunConfig& config = session.config();
+  const ObjectiveRuntime& runtime = objective_runtime(config);
+  TrainStep& step = *session.step();
+  const bool travels = step.offloaded_state_bytes() > 0;
+  const std::int64_t count = std::min(micro_batches(config), travels ? kPlannedMicroBatches : kMostMicroBatches);
+  std::int64_t segments = 0, quiet = 0;
+  for (std::int64_t s = 1; s <= (travels ? kMostSteps : 2) && quiet < kQuietSteps; ++s) {
+    std::vector<Batch> batches;
+    for (std::int64_t i = 0; i < count; ++i) {
+      Batch& batch = batches.emplace_back(meta_batch(config.training.micro_batch_size, config.data.seq_len));
+      if (runtime.arrange != nullptr) runtime.arrange(config, batch);
+    }
+    if (!session.ranks().is_single()) reset_traffic(session.ranks());
+    (void)step.accumulate(batches, s);
+    step.apply(0.0, s);
+    const MemoryStats stats = Allocator::of(kMeta).stats();
+    quiet = stats.segment_count == segments ? quiet + 1 : 0;
+    segments = stats.segment_count;
+  }
+  return count;
+}
+
+// Traffic of a step of `count` micro-batches, of which `simulated` were counted: inner ones are identical.
+void repeat(std::vector<GroupTraffic>& traffic, std::int64_t simulated, std::int64_t count) {
+  if (count <= simulated) return;
+  for (GroupTraffic& group : traffic) {
+    group.bytes = group.bytes / simulated * count;
+    group.calls = group.calls * count / simulated;
+  }
+}
+
+// Parameters, FLOPs, and bytes that are offloaded.
+void add_model(const RunSession& session, RunEstimate& e) {
+  const RunConfig& config = session.config();
+  const nn::ModelConfig& model = session.model_config();
+  // Input of the activation function per offloaded layer. The host queues a micro-batch while the previous one, whose
+  // blocks are not yet free, runs on the device.
+  const std::int64_t in_work = std::min<std::int64_t>(micro_batches(config), 2);
+  std::int64_t width = 0;
+  for (const nn::BlockSpec& block : model.blocks()) width = std::max(width, block.feed_forward.active_width());
+  e.offload_bytes = in_work * activation_policy(config, model).count(autograd::SavePolicy::offload) *
+                    config.training.micro_batch_size * config.data.seq_len * 2 * width *
+                    static_cast<std::int64_t>(byte_size(config.training.dtype));
+  e.state_offload_bytes = session.step()->offloaded_state_bytes();
+  e.parameters = model.parameter_count();
+  if (!config.training.freeze.empty() || !config.training.train.empty())
+    e.trained_parameters = trained_elements(session.model());
+  e.active_parameters = model.active_parameter_count();
+  e.flops_per_token = training_flops(session.setup(), config.data.seq_len);
+}
+
+void add_checkpoint(const RunConfig& config, std::span<const CheckpointTensor> tensors, RunEstimate& e) {
+  if (config.checkpoint.enable && config.checkpoint.async) e.staging_bytes = snapshot_bytes(tensors);
+  for (const CheckpointTensor& tensor : tensors) {
+    const auto bytes = static_cast<std::int64_t>(row_bytes(
+        tensor.global_shape, tensor.data.dtype(), tensor.global_shape.rank() == 0 ? 1 : tensor.global_shape[0]));
+    e.checkpoint_bytes += bytes;
+    if (tensor.name.starts_with("optimizer.")) e.checkpoint_state_bytes += bytes;
+  }
+  if (config.checkpoint.keep_latest > 0)
+    e.checkpoint_count = config.checkpoint.keep_latest + 1 + (config.checkpoint.keep_best ? 1 : 0);
+}
+
+// Work of a model whose forward pass every micro-batch adds.
+void add_second_model(const RunSession& session, StepWork& work, RunEstimate& e) {
+  const RunConfig& config = session.config();
+  const ObjectiveRuntime& runtime = objective_runtime(config);
+  if (runtime.second_model == nullptr) return;
+  const std::optional<nn::ModelConfig> second = runtime.second_model(config, session.model_config());
+  if (!second) return;
+  work.second_model = second_model_work(*second, config.data.seq_len, work.tokens);
+  if (const nn::WeightOffloader* weights = offloaded_teacher(session)) {
+    work.second_model.host_bytes = static_cast<double>(weights->layer_bytes() * micro_batches(config));
+    work.second_model.exposed_host_bytes = static_cast<double>(weights->exposed_bytes() * micro_batches(config));
+  }
+  e.second_model_flops_per_token = work.second_model.flops_per_token;
+}
+
+// Sums, and what is available.
+void add_totals(const RunConfig& config, Device target, RunEstimate& e) {
+  if (target.is_cpu()) e.process_bytes = resident_bytes() + kFirstStepBytes;
+  // Segments, not blocks: fragmentation is resident too.
+  e.total_bytes = std::max(e.device.peak_reserved, e.start_bytes) +
+                  (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.second_model_host_bytes + e.process_bytes : 0);
+  const PlannedGpu* gpu = e.cluster.gpu;
+  if (gpu != nullptr) {
+    const DeviceMemory whole{gpu->memory_bytes, gpu->memory_bytes};
+    const std::int64_t limit = e.memory_limit > 0 ? std::min(e.memory_limit, gpu->memory_bytes) : gpu->memory_bytes;
+    e.available_bytes = within_limit(whole, 0, limit).free_bytes;
+  } else if (const auto memory = run_memory(config, target)) {
+    e.available_bytes = memory->free_bytes;
+  }
+  // Streamed state is made in pinned memory as a whole; what belongs on the device leaves its blocks to the pinned
+  // pool.
+  const double share = config.optimizer.offload_streamed ? config.optimizer.offload_ratio : 1.0;
+  const auto pinned_state =
+      share > 0 ? static_cast<std::int64_t>(static_cast<double>(e.state_offload_bytes) / share) : e.state_offload_bytes;
+  if (!target.is_cpu())
+    e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + pinned_state + e.second_model_host_bytes;
+  if (is_present(target) && gpu == nullptr)
+    e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
 }
 
 }  // namespace
@@ -142,146 +299,41 @@ std::optional<DeviceMemory> run_memory(const RunConfig& config, Device device) {
 
 RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster) {
   const RunConfig& config = *resolved;
-  RunEstimate e;
-  e.cluster = cluster;
-  std::int64_t planned_micro_batches = 1;
-  std::vector<GroupTraffic> traffic;
-  StepWork work;
-  e.recipe = config.recipe.name;
-  e.recipe_assumed = resolved.choice().has_value();
   require_on_device(config, target);
-  const std::int64_t micro = config.training.micro_batch_size;
-  const std::int64_t micro_batches = accumulation_steps(config, config.parallel.ranks);
-  e.ranks = config.parallel.ranks;
-  e.shard = shard_ranks(config);
-  e.replicate = config.parallel.replicate;
-  e.expert = config.parallel.expert;
+  RunEstimate e = planned_run(resolved, cluster);
   const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config);
-  Allocator& plan = Allocator::of(kMeta);
   const ObjectiveRuntime& runtime = objective_runtime(config);
   const SecondModelBytes reference =
       runtime.start_bytes == nullptr ? SecondModelBytes{} : runtime.start_bytes(config, *ranks);
   e.reference_bytes = reference.device;
   e.second_model_host_bytes = reference.host;
+  Allocator& plan = Allocator::of(kMeta);
   plan.trim();
   plan.reset_peak();
+  StepWork work;
+  std::vector<GroupTraffic> traffic;
   {
     RunSession session(resolved, {.device = kMeta, .target = target, .ranks = ranks});
-    session.share();
-    session.add_optimizer();
-    const std::int64_t own_bytes = plan.stats().current;
-    session.add_objective();
-    e.teacher_bytes = plan.stats().current - own_bytes;
-    const nn::WeightOffloader* const weights =
-        session.objective()->training() != nullptr ? session.objective()->training()->weight_offloader() : nullptr;
-    if (weights != nullptr) {
-      e.teacher_bytes += weights->device_bytes();
-      e.second_model_host_bytes = weights->host_bytes();
-    }
-    const LmHeadLossOptions loss = session.loss();
-    if (session.objective()->has_second_logits())
-      e.teacher_logits_bytes =
-          std::min(loss.chunk_rows, micro * config.data.seq_len) * session.model_config().vocab_size *
-          static_cast<std::int64_t>(byte_size(loss.f32_logits ? DType::f32 : config.training.dtype));
-    session.add_step();
-    TrainStep& step = *session.step();
-    const ModelSetup& setup = session.setup();
+    add_stages(session, e);
     // Bytes of the model and its optimizer, before the first step.
     const std::int64_t at_start = plan.stats().current;
-    // The first step differs from all others; with offloaded state, allocations settle after several steps. Inner
-    // micro-batches are identical.
-    const bool travels = step.offloaded_state_bytes() > 0;
-    const std::int64_t planned = std::min(micro_batches, travels ? kPlannedMicroBatches : kMostMicroBatches);
-    planned_micro_batches = planned;
-    std::int64_t segments = 0, quiet = 0;
-    for (std::int64_t s = 1; s <= (travels ? kMostSteps : 2) && quiet < kQuietSteps; ++s) {
-      std::vector<Batch> batches;
-      for (std::int64_t i = 0; i < planned; ++i) {
-        Batch& batch = batches.emplace_back(meta_batch(micro, config.data.seq_len));
-        if (runtime.arrange != nullptr) runtime.arrange(config, batch);
-      }
-      if (!ranks->is_single()) reset_traffic(*ranks);
-      (void)step.accumulate(batches, s);
-      step.apply(0.0, s);
-      quiet = plan.stats().segment_count == segments ? quiet + 1 : 0;
-      segments = plan.stats().segment_count;
-    }
+    const std::int64_t simulated = simulate_steps(session);
     e.device = plan.stats();
     if (e.reference_bytes > 0) e.start_bytes = at_start + e.reference_bytes;
     if (!ranks->is_single()) traffic = count_traffic(*ranks, cluster, e);
-    // Input of the activation function per offloaded layer. The host queues a micro-batch while the previous one, whose
-    // blocks are not yet free, runs on the device.
-    const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);
-    std::int64_t width = 0;
-    for (const nn::BlockSpec& block : setup.config.blocks()) width = std::max(width, block.feed_forward.active_width());
-    e.offload_bytes = in_work * activation_policy(config, setup.config).count(autograd::SavePolicy::offload) * micro *
-                      config.data.seq_len * 2 * width * static_cast<std::int64_t>(byte_size(config.training.dtype));
-    e.state_offload_bytes = step.offloaded_state_bytes();
-    std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *session.optimizer());
-    if (setup.scaling) add_scaling(tensors, *setup.scaling);
-    e.staging_bytes = snapshot_bytes(tensors);
-    for (const CheckpointTensor& tensor : tensors) {
-      const auto bytes = static_cast<std::int64_t>(row_bytes(
-          tensor.global_shape, tensor.data.dtype(), tensor.global_shape.rank() == 0 ? 1 : tensor.global_shape[0]));
-      e.checkpoint_bytes += bytes;
-      if (tensor.name.starts_with("optimizer.")) e.checkpoint_state_bytes += bytes;
-    }
-    if (config.checkpoint.keep_latest > 0)
-      e.checkpoint_count = config.checkpoint.keep_latest + 1 + (config.checkpoint.keep_best ? 1 : 0);
-    e.parameters = setup.config.parameter_count();
-    if (!config.training.freeze.empty() || !config.training.train.empty())
-      e.trained_parameters = trained_elements(*setup.model);
-    e.active_parameters = setup.config.active_parameter_count();
-    e.flops_per_token = training_flops(setup, config.data.seq_len);
-    e.dtype = config.training.dtype;
-    work = step_work(config, setup, tensors, micro_batches, e);
-    if (config.optimizer.offload_streamed) work.streamed_bytes = static_cast<double>(e.state_offload_bytes);
-    if (const auto second =
-            runtime.second_model == nullptr ? std::nullopt : runtime.second_model(config, setup.config)) {
-      work.second_model = second_model_work(*second, config.data.seq_len, work.tokens);
-      if (weights != nullptr) {
-        work.second_model.host_bytes = static_cast<double>(weights->layer_bytes() * micro_batches);
-        work.second_model.exposed_host_bytes = static_cast<double>(weights->exposed_bytes() * micro_batches);
-      }
-      e.second_model_flops_per_token = work.second_model.flops_per_token;
-    }
+    repeat(traffic, simulated, micro_batches(config));
+    add_model(session, e);
+    std::vector<CheckpointTensor> tensors = training_tensors(session.model(), *session.optimizer());
+    if (session.setup().scaling) add_scaling(tensors, *session.setup().scaling);
+    add_checkpoint(config, tensors, e);
+    work = step_work(config, session.setup(), tensors, micro_batches(config), e);
+    add_second_model(session, work, e);
   }
   if (const DeviceRates* rates = target.type == DeviceType::cuda ? device_rates(gpu_name(target, cluster)) : nullptr;
-      rates != nullptr && e.dtype == DType::bf16) {
-    // Inner micro-batches are identical.
-    if (micro_batches > planned_micro_batches)
-      for (GroupTraffic& group : traffic) {
-        group.bytes = group.bytes / planned_micro_batches * micro_batches;
-        group.calls = group.calls * micro_batches / planned_micro_batches;
-      }
+      rates != nullptr && e.dtype == DType::bf16)
     e.time = predict_step(*rates, cluster, work, traffic);
-  }
   plan.trim();
-  e.tokens_per_step = global_batch_size(config) * config.data.seq_len;
-  e.data_bytes = (micro_batches + config.data.prefetch) * micro * config.data.seq_len * 3 * 4;
-  const bool saves = config.checkpoint.enable && config.checkpoint.async;
-  if (!saves) e.staging_bytes = 0;
-  if (target.is_cpu()) e.process_bytes = resident_bytes() + kFirstStepBytes;
-  // Segments, not blocks: fragmentation is resident too.
-  e.total_bytes = std::max(e.device.peak_reserved, e.start_bytes) +
-                  (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.second_model_host_bytes + e.process_bytes : 0);
-  e.memory_limit = parse_memory_size(config.training.memory_limit).value_or(0);
-  if (const PlannedGpu* gpu = cluster.gpu; gpu != nullptr) {
-    const DeviceMemory whole{gpu->memory_bytes, gpu->memory_bytes};
-    const std::int64_t limit = e.memory_limit > 0 ? std::min(e.memory_limit, gpu->memory_bytes) : gpu->memory_bytes;
-    e.available_bytes = within_limit(whole, 0, limit).free_bytes;
-  } else if (const auto memory = run_memory(config, target)) {
-    e.available_bytes = memory->free_bytes;
-  }
-  // Streamed state is made in pinned memory as a whole; what belongs on the device leaves its blocks to the pinned
-  // pool.
-  const double share = config.optimizer.offload_streamed ? config.optimizer.offload_ratio : 1.0;
-  const auto pinned_state =
-      share > 0 ? static_cast<std::int64_t>(static_cast<double>(e.state_offload_bytes) / share) : e.state_offload_bytes;
-  if (!target.is_cpu())
-    e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + pinned_state + e.second_model_host_bytes;
-  if (is_present(target) && cluster.gpu == nullptr)
-    e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
+  add_totals(config, target, e);
   return e;
 }
 

@@ -184,7 +184,8 @@ class Probe {
       std::vector<recipes::LayerConversion> conversion;
       std::string refused;  // by the device
       try {
-        conversion = RunSession(ResolvedConfig(config), {.device = {DeviceType::meta, 0}, .target = device_}).setup().conversion;
+        conversion =
+            RunSession(ResolvedConfig(config), {.device = {DeviceType::meta, 0}, .target = device_}).setup().conversion;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::unsupported) throw;
         refused = error.what();

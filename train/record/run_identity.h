@@ -13,11 +13,13 @@
 
 namespace quench {
 
+// A file that a config names, and what it holds.
 struct FileContent {
   std::string file;
   ContentHash content;
 };
 
+// Content of everything that a config names.
 struct RunIdentity {
   // By source, in order.
   std::vector<std::vector<FileContent>> train;
