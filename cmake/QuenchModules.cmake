@@ -70,7 +70,7 @@ function(quench_cpu_kernels module)
   foreach(level IN LISTS levels)
     set(sources ${kernels})
     if(level EQUAL 5)  # level 4 with bf16 and VNNI: what writes activations, and products
-      list(FILTER sources INCLUDE REGEX "/(attention[^/]*|cross_entropy|distillation_loss|top_k_distillation_loss|token_permutation|norm|packed_[^/]*|rope|swiglu)\\.cpp$")
+      list(FILTER sources INCLUDE REGEX "/(attention[^/]*|cross_entropy|distillation_loss|hidden_loss|token_permutation|norm|packed_[^/]*|rope|swiglu)\\.cpp$")
     endif()
     add_library(quench_cpu_v${level} OBJECT ${sources})
     quench_unity(quench_cpu_v${level})

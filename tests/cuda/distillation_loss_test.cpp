@@ -2,7 +2,6 @@
 
 #include "core/ops/loss/cross_entropy.h"
 #include "core/ops/loss/hidden_loss.h"
-#include "core/ops/loss/top_k_distillation_loss.h"
 #include "core/ops/loss/top_k_log_probs.h"
 #include "tests/cuda/fused_testing.h"
 
@@ -25,7 +24,7 @@ void compare_divergence(std::uint32_t seed, std::int64_t n, std::int64_t vocab, 
       return on_device ? poisoned(shape, type) : Tensor::empty(shape, type);
     };
     args.logits = place(logits);
-    args.teacher = place(teacher);
+    args.target.logits = place(teacher);
     args.labels = place(labels);
     args.losses = out({n}, DType::f32);
     args.cross_entropies = out({n}, DType::f32);
@@ -82,7 +81,7 @@ TopKLogProbsArgs keep_top(const Tensor& logits, std::int64_t k, float temperatur
 }
 
 void compare_kept(std::uint32_t seed, std::int64_t n, std::int64_t vocab, std::int64_t k, DType dtype, DType gradient,
-                  const TopKDistillationLossArgs& mix) {
+                  const DistillationLossArgs& mix) {
   SCOPED_TRACE(fmt::format("{} {} rows {} vocab {} k {} divergence {} temperature {}", to_string(dtype),
                            to_string(gradient), n, vocab, k, static_cast<int>(mix.divergence), mix.temperature));
   Generator random(seed);
@@ -96,25 +95,25 @@ void compare_kept(std::uint32_t seed, std::int64_t n, std::int64_t vocab, std::i
   EXPECT_TRUE(matches(on_device.tail, kept.tail, 2e-6, 4e-6));
   const float scale = 1.0f / static_cast<float>(n);
   const auto run = [&](bool gpu, bool in_place) {
-    TopKDistillationLossArgs args = mix;
+    DistillationLossArgs args = mix;
     const auto place = [&](const Tensor& tensor) { return gpu ? on_gpu(tensor) : tensor; };
     const auto out = [&](const Shape& shape, DType type) {
       return gpu ? poisoned(shape, type) : Tensor::empty(shape, type);
     };
     args.logits = place(logits);
-    args.ids = place(kept.ids);
-    args.log_probs = place(kept.log_probs);
-    args.tail = place(kept.tail);
+    args.target.ids = place(kept.ids);
+    args.target.log_probs = place(kept.log_probs);
+    args.target.tail = place(kept.tail);
     args.labels = place(labels);
     args.losses = out({n}, DType::f32);
     args.cross_entropies = out({n}, DType::f32);
     args.divergences = out({n}, DType::f32);
     args.dlogits = in_place ? args.logits : out({n, vocab}, gradient);
     args.grad_scale = scale;
-    top_k_distillation_loss(args);
+    distillation_loss(args);
     return args;
   };
-  const TopKDistillationLossArgs expected = run(false, false), first = run(true, false), second = run(true, false);
+  const DistillationLossArgs expected = run(false, false), first = run(true, false), second = run(true, false);
   EXPECT_TRUE(matches(first.losses, expected.losses, 4e-6, 8e-6));
   EXPECT_TRUE(matches(first.cross_entropies, expected.cross_entropies, 2e-6, 4e-6));
   EXPECT_TRUE(matches(first.divergences, expected.divergences, 4e-6, 8e-6));

@@ -13,14 +13,27 @@ enum class Divergence : std::uint8_t {
   jensen_shannon,  // beta KL(p | m) + (1 - beta) KL(q | m), m = beta p + (1 - beta) q (Agarwal et al., 2023, GKD)
 };
 
+// Distribution p of each row: the teacher's logits, or its K most probable tokens (top_k_log_probs.h). With the latter,
+// distributions are over K + 1 outcomes: the kept tokens, and all others as one. The gradient with respect to the
+// logits of other tokens is that of their joint probability: shared by the student's own proportions. K = V: the
+// divergence over the vocabulary.
+struct DivergenceTarget {
+  Tensor logits{};     // [N,V], contiguous, dtype of the student's; or undefined
+  Tensor ids{};        // i32 [N,K], 1 <= K <= V, distinct within a row; not read where the label is kIgnoreLabel
+  Tensor log_probs{};  // f32 [N,K]: at the temperature; normalised with `tail`
+  Tensor tail{};       // f32 [N]: log of the probability of all other tokens
+
+  [[nodiscard]] bool is_top_k() const noexcept { return ids.defined(); }
+};
+
 struct DistillationLossArgs {
-  Tensor logits;           // [N,V], contiguous; f32/bf16
-  Tensor teacher;          // [N,V], contiguous, dtype of logits
-  Tensor labels;           // i32 [N]; kIgnoreLabel: outputs 0
-  Tensor losses;           // out, f32 [N]: cross_entropy_weight CE + divergence_weight T^2 D
-  Tensor cross_entropies;  // out, f32 [N]: CE of logits and labels
-  Tensor divergences;      // out, f32 [N]: D
-  Tensor dlogits{};        // out, optional, [N,V], f32/bf16: grad_scale * gradient of losses; may alias logits
+  Tensor logits;            // [N,V], contiguous; f32/bf16
+  DivergenceTarget target;  // of the teacher
+  Tensor labels;            // i32 [N]; kIgnoreLabel: outputs 0
+  Tensor losses;            // out, f32 [N]: cross_entropy_weight CE + divergence_weight T^2 D
+  Tensor cross_entropies;   // out, f32 [N]: CE of logits and labels
+  Tensor divergences;       // out, f32 [N]: D
+  Tensor dlogits{};         // out, optional, [N,V], f32/bf16: grad_scale * gradient of losses; may alias logits
   Divergence divergence = Divergence::forward_kl;
   float temperature = 1.0f;  // T > 0; not of the cross-entropy
   float beta = 0.5f;         // in (0,1), of jensen_shannon
@@ -31,7 +44,7 @@ struct DistillationLossArgs {
 
 extern constinit KernelSlot<DistillationLossArgs> distillation_loss_slot;
 
-// f32 arithmetic; a term of probability 0 is 0. Names row and label outside [0,V) (CPU).
+// f32 arithmetic; a term of probability 0 is 0. Labels and ids outside [0,V): named with their row (CPU), NaN (GPU).
 void distillation_loss(const DistillationLossArgs& args);
 
 }  // namespace quench

@@ -3,7 +3,7 @@
 
 #include "core/json/json.h"
 #include "core/ops/loss/cross_entropy.h"
-#include "core/ops/loss/top_k_distillation_loss.h"
+#include "core/ops/loss/distillation_loss.h"
 #include "core/ops/loss/top_k_log_probs.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/reference_numbers.h"
@@ -81,12 +81,10 @@ double kept_divergence(const std::vector<double>& p, const std::vector<double>& 
   return sum;
 }
 
-TopKDistillationLossArgs kept_args(const Tensor& logits, const Kept& kept, const Tensor& labels, const KeptMix& mix) {
+DistillationLossArgs kept_args(const Tensor& logits, const Kept& kept, const Tensor& labels, const KeptMix& mix) {
   const std::int64_t n = logits.size(0);
   return {.logits = logits,
-          .ids = kept.ids,
-          .log_probs = kept.log_probs,
-          .tail = kept.tail,
+          .target = {.ids = kept.ids, .log_probs = kept.log_probs, .tail = kept.tail},
           .labels = labels,
           .losses = Tensor::empty({n}, DType::f32),
           .cross_entropies = Tensor::empty({n}, DType::f32),
@@ -159,9 +157,9 @@ TEST(TopKDistillationLoss, LossesAndGradientsFollowTheirDefinition) {
           labels.data<std::int32_t>()[2] = kIgnoreLabel;
           const Kept kept = keep(teacher, k, mix.temperature);
           labels.data<std::int32_t>()[0] = kept.ids.data<std::int32_t>()[0];
-          TopKDistillationLossArgs args = kept_args(logits, kept, labels, mix);
+          DistillationLossArgs args = kept_args(logits, kept, labels, mix);
           args.grad_scale = 0.3f;
-          top_k_distillation_loss(args);
+          distillation_loss(args);
           const std::vector<double> z = values(logits), t = values(teacher);
           std::vector<double> losses(5), divergences(5), gradient(z.size());
           const auto width = static_cast<std::size_t>(vocab);
@@ -193,7 +191,7 @@ TEST(TopKDistillationLoss, LossesAndGradientsFollowTheirDefinition) {
           EXPECT_TRUE(close(args.dlogits, gradient, 1e-5, 2e-6));
           const Tensor whole = args.dlogits;
           args.dlogits = logits;  // in place
-          top_k_distillation_loss(args);
+          distillation_loss(args);
           EXPECT_TRUE(close(args.dlogits, values(whole), rounding(dtype) * 1.01, 1e-7));
         }
 }
@@ -203,10 +201,10 @@ TEST(TopKDistillationLoss, AllTokensAreTheWholeVocabulary) {
   const Tensor logits = random.normal({6, 90}, DType::f32, 3), teacher = random.normal({6, 90}, DType::f32, 3),
                labels = random.integers(6, 90);
   for (const KeptMix& mix : kKeptMixes) {
-    const TopKDistillationLossArgs args = kept_args(logits, keep(teacher, 90, mix.temperature), labels, mix);
-    top_k_distillation_loss(args);
+    const DistillationLossArgs args = kept_args(logits, keep(teacher, 90, mix.temperature), labels, mix);
+    distillation_loss(args);
     const DistillationLossArgs whole{.logits = logits,
-                                     .teacher = teacher,
+                                     .target = {.logits = teacher},
                                      .labels = labels,
                                      .losses = Tensor::empty({6}, DType::f32),
                                      .cross_entropies = Tensor::empty({6}, DType::f32),
@@ -239,13 +237,13 @@ TEST(TopKDistillationLoss, AgreesWithPyTorch) {
     const std::string& name = row.at("divergence").as_string();
     SCOPED_TRACE(fmt::format("{} of {}", name, row.at("top_k").as_int()));
     const double temperature = row.at("temperature").as_double(), ratio = row.at("ratio").as_double();
-    const TopKDistillationLossArgs args =
+    const DistillationLossArgs args =
         kept_args(matrix(1), keep(matrix(50'000), row.at("top_k").as_int(), temperature), labels,
                   {name == "forward_kl"   ? Divergence::forward_kl
                    : name == "reverse_kl" ? Divergence::reverse_kl
                                           : Divergence::jensen_shannon,
                    temperature, row.at("beta").as_double(), 1 - ratio, ratio});
-    top_k_distillation_loss(args);
+    distillation_loss(args);
     const auto numbers = [&](std::string_view key) {
       std::vector<double> all;
       for (const Json& value : row.at(key).as_array()) all.push_back(value.as_double());
@@ -266,8 +264,8 @@ TEST(TopKDistillationLoss, SmallTailsKeepTheirDigits) {
   const Tensor labels = Tensor::from_values<std::int32_t>({1}, std::array{7});
   for (const KeptMix& mix : {KeptMix{Divergence::forward_kl, 1, 0.5, 0, 1}, {Divergence::reverse_kl, 1, 0.5, 0, 1}}) {
     const Kept kept = keep(teacher, 1);
-    const TopKDistillationLossArgs args = kept_args(logits, kept, labels, mix);
-    top_k_distillation_loss(args);
+    const DistillationLossArgs args = kept_args(logits, kept, labels, mix);
+    distillation_loss(args);
     const double p = 999 / (999 + std::exp(25.0)), q = 999 / (999 + std::exp(26.0));
     EXPECT_TRUE(close(kept.tail, {std::log(p)}, 1e-6, 0));
     // Every other token has a share of the tail's gradient.
@@ -279,17 +277,17 @@ TEST(TopKDistillationLoss, SmallTailsKeepTheirDigits) {
 TEST(TopKDistillationLoss, RefusesWhatDoesNotFit) {
   const Tensor labels = Tensor::zeros({2}, DType::i32), logits = Tensor::zeros({2, 4}, DType::f32);
   const KeptMix mix{Divergence::forward_kl, 1, 0.5, 0, 1};
-  TopKDistillationLossArgs args = kept_args(logits, keep(logits, 2), labels, mix);
-  args.ids.data<std::int32_t>()[3] = 4;
-  EXPECT_THROW(top_k_distillation_loss(args), Error);
-  args.ids = Tensor::zeros({2, 5}, DType::i32);
-  EXPECT_THROW(top_k_distillation_loss(args), Error);
+  DistillationLossArgs args = kept_args(logits, keep(logits, 2), labels, mix);
+  args.target.ids.data<std::int32_t>()[3] = 4;
+  EXPECT_THROW(distillation_loss(args), Error);
+  args.target.ids = Tensor::zeros({2, 5}, DType::i32);
+  EXPECT_THROW(distillation_loss(args), Error);
   args = kept_args(logits, keep(logits, 2), labels, mix);
   args.temperature = 0;
-  EXPECT_THROW(top_k_distillation_loss(args), Error);
+  EXPECT_THROW(distillation_loss(args), Error);
   labels.data<std::int32_t>()[1] = 4;
   args.temperature = 1;
-  EXPECT_THROW(top_k_distillation_loss(args), Error);
+  EXPECT_THROW(distillation_loss(args), Error);
   EXPECT_THROW((void)keep(logits, 0), Error);
   EXPECT_THROW((void)keep(logits, 5), Error);
 }

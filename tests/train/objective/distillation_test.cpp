@@ -119,7 +119,8 @@ TEST(Distillation, LossAndMetricsAreThoseOfBothModels) {
     cross_entropy = static_cast<double>(*student->loss(in.ids, in.labels, in.context, 1).value().data<float>()) /
                     static_cast<double>(batch.valid_tokens);
   }
-  DistillationObjective objective(*student, frozen_teacher(std::move(second)), {.temperature = 1, .ratio = 0.75f});
+  DistillationObjective objective(*student, live_targets(frozen_teacher(std::move(second))),
+                                  {.temperature = 1, .ratio = 0.75f});
   for (const std::int64_t chunk : {0, 5}) {
     const Outcome outcome = run_objective(objective, *student, batch, chunk);
     EXPECT_NEAR(outcome.metrics[0], kl, 1e-5);
@@ -132,7 +133,7 @@ TEST(Distillation, GradientsReachEveryWeightAndLowerTheDivergence) {
   const auto student = make_model(1);
   FrozenModel second;
   second.model = make_model(2, false);
-  DistillationObjective objective(*student, frozen_teacher(std::move(second)), {});
+  DistillationObjective objective(*student, live_targets(frozen_teacher(std::move(second))), {});
   const Batch batch = random_batch(2, 12);
   const double before = run_objective(objective, *student, batch).loss;
   for (int step = 0; step < 3; ++step) {
@@ -170,7 +171,7 @@ TEST(Distillation, BaseTeacherHasNeitherAdaptersNorFakeQuantization) {
   const auto quantized = probabilities(*student, in), whole = probabilities(*plain, in);
   const double kl = mean_kl(whole, quantized, batch);
   ASSERT_GT(kl, 1e-3);
-  DistillationObjective objective(*student, base_teacher(*student), {});
+  DistillationObjective objective(*student, live_targets(base_teacher(*student)), {});
   const Outcome outcome = run_objective(objective, *student, batch);
   EXPECT_NEAR(outcome.loss, kl, 1e-5);
   // The student runs on its own kernels again.
@@ -181,7 +182,8 @@ TEST(Distillation, BaseTeacherHasNeitherAdaptersNorFakeQuantization) {
 
 TEST(Distillation, AnUnchangedStudentHasNoDivergence) {
   const auto student = make_model(1);
-  DistillationObjective objective(*student, base_teacher(*student), {.divergence = Divergence::jensen_shannon});
+  DistillationObjective objective(*student, live_targets(base_teacher(*student)),
+                                  {.divergence = Divergence::jensen_shannon});
   const Outcome outcome = run_objective(objective, *student, random_batch(1, 8));
   EXPECT_NEAR(outcome.loss, 0, 1e-6);
   EXPECT_GT(outcome.metrics[1], 0);
@@ -243,7 +245,7 @@ TEST(HiddenStates, TheLossIsThatOfBothModelsStates) {
   ASSERT_EQ(own.size(), 2u);
   const double expected = (mean_squares(own[0], other[1], batch) + mean_squares(own[1], other[1], batch)) / 2;
   DistillationObjective objective(
-      *student, frozen_teacher(std::move(second)),
+      *student, live_targets(frozen_teacher(std::move(second))),
       {.ratio = 0.5f, .hidden = {.layers = {{0, 1}, {1, 1}}, .distance = HiddenDistance::mse, .weight = 3.0f}});
   EXPECT_EQ(objective.metric_names().back(), "hidden_states");
   const Outcome outcome = run_objective(objective, *student, batch);
@@ -261,7 +263,7 @@ TEST(HiddenStates, GradientsAreThoseOfTheLoss) {
     FrozenModel second;
     second.model = make_model(2, false);
     DistillationObjective objective(
-        *student, frozen_teacher(std::move(second)),
+        *student, live_targets(frozen_teacher(std::move(second))),
         {.ratio = 0.5f, .hidden = {.layers = {{0, 0}, {1, 1}}, .distance = distance, .weight = 2.0f}});
     const Batch batch = random_batch(2, 12);
     std::vector<std::vector<float>> first;
@@ -337,7 +339,7 @@ TEST(HiddenStates, OfTheBaseUnderAdapters) {
   const Batch batch = random_batch(2, 12);
   const double expected = mean_squares(layer_outputs(*student, batch)[1], layer_outputs(*plain, batch)[1], batch);
   ASSERT_GT(expected, 1e-4);
-  DistillationObjective objective(*student, base_teacher(*student), {.hidden = {.layers = {{1, 1}}}});
+  DistillationObjective objective(*student, live_targets(base_teacher(*student)), {.hidden = {.layers = {{1, 1}}}});
   const Outcome outcome = run_objective(objective, *student, batch);
   EXPECT_NEAR(outcome.metrics[2], expected, 1e-4 * expected);
   for (nn::Parameter* parameter : student->parameters())

@@ -81,7 +81,7 @@ TEST(DistillationLoss, LossesAndGradientsFollowTheirDefinition) {
         const float scale = 0.3f;
         DistillationLossArgs args = args_of(mix, scale);
         args.logits = logits;
-        args.teacher = teacher;
+        args.target.logits = teacher;
         args.labels = labels;
         args.losses = Tensor::empty({n}, DType::f32);
         args.cross_entropies = Tensor::empty({n}, DType::f32);
@@ -135,7 +135,7 @@ TEST(DistillationLoss, AgreesWithPyTorch) {
     SCOPED_TRACE(fmt::format("{} {}", name, row.at("temperature").as_double()));
     const auto ratio = static_cast<float>(row.at("ratio").as_double());
     const DistillationLossArgs args{.logits = matrix(1),
-                                    .teacher = matrix(50'000),
+                                    .target = {.logits = matrix(50'000)},
                                     .labels = Tensor::from_values<std::int32_t>({4}, std::array{3, 0, 36, 11}),
                                     .losses = Tensor::empty({4}, DType::f32),
                                     .cross_entropies = Tensor::empty({4}, DType::f32),
@@ -166,7 +166,7 @@ TEST(DistillationLoss, EqualDistributionsHaveNoDivergence) {
   for (const Divergence divergence : {Divergence::forward_kl, Divergence::reverse_kl, Divergence::jensen_shannon}) {
     const Tensor losses = Tensor::empty({4}, DType::f32), dlogits = Tensor::empty({4, 50}, DType::f32);
     distillation_loss({.logits = logits,
-                       .teacher = logits,
+                       .target = {.logits = logits},
                        .labels = labels,
                        .losses = losses,
                        .cross_entropies = Tensor::empty({4}, DType::f32),
@@ -189,7 +189,7 @@ TEST(DistillationLoss, TokensWithoutProbabilityAddNothing) {
   for (const Divergence divergence : {Divergence::forward_kl, Divergence::reverse_kl, Divergence::jensen_shannon}) {
     const Tensor losses = Tensor::empty({2}, DType::f32), dlogits = Tensor::empty({2, 40}, DType::f32);
     distillation_loss({.logits = logits,
-                       .teacher = teacher,
+                       .target = {.logits = teacher},
                        .labels = labels,
                        .losses = losses,
                        .cross_entropies = Tensor::empty({2}, DType::f32),
@@ -216,7 +216,7 @@ TEST(DistillationLoss, LargeVocabulariesKeepTheirDigits) {
     const Tensor logits = random.normal({n, vocab}, DType::bf16, 3),
                  teacher = random.normal({n, vocab}, DType::bf16, 3), labels = random.integers(n, vocab);
     const DistillationLossArgs args{.logits = logits,
-                                    .teacher = teacher,
+                                    .target = {.logits = teacher},
                                     .labels = labels,
                                     .losses = Tensor::empty({n}, DType::f32),
                                     .cross_entropies = Tensor::empty({n}, DType::f32),
@@ -242,15 +242,15 @@ TEST(DistillationLoss, RefusesWhatDoesNotFit) {
   const Tensor labels = Tensor::zeros({2}, DType::i32), out = Tensor::zeros({2}, DType::f32);
   const Tensor logits = Tensor::zeros({2, 4}, DType::f32);
   DistillationLossArgs args{.logits = logits,
-                            .teacher = Tensor::zeros({2, 5}, DType::f32),
+                            .target = {.logits = Tensor::zeros({2, 5}, DType::f32)},
                             .labels = labels,
                             .losses = out,
                             .cross_entropies = out,
                             .divergences = out};
   EXPECT_THROW(distillation_loss(args), Error);
-  args.teacher = Tensor::zeros({2, 4}, DType::bf16);
+  args.target.logits = Tensor::zeros({2, 4}, DType::bf16);
   EXPECT_THROW(distillation_loss(args), Error);
-  args.teacher = logits;
+  args.target.logits = logits;
   args.temperature = 0;
   EXPECT_THROW(distillation_loss(args), Error);
   args.temperature = 1;

@@ -95,8 +95,8 @@ std::unique_ptr<Objective> make_distillation(const ModelSetup& setup, const RunC
                               .beta = static_cast<float>(distill.beta),
                               .ratio = static_cast<float>(distill.ratio)};
   if (!distill.targets.empty())
-    return std::make_unique<StoredDistillationObjective>(*setup.model, std::move(stored),
-                                                         kept_tokens(distill, setup.config.vocab_size), options);
+    return std::make_unique<DistillationObjective>(
+        *setup.model, stored_targets(std::move(stored), kept_tokens(distill, setup.config.vocab_size)), options);
   options.hidden = {
       .layers = compared_layers(distill, setup.config,
                                 has_own_teacher(distill) ? setup.config : read_model_config(distill.teacher)),
@@ -106,7 +106,7 @@ std::unique_ptr<Objective> make_distillation(const ModelSetup& setup, const RunC
       distill.teacher == kBaseTeacher
           ? base_teacher(*setup.model)
           : frozen_teacher(make_frozen_teacher(config, setup.config, setup.model->options().device, ranks));
-  return std::make_unique<DistillationObjective>(*setup.model, std::move(teacher), options);
+  return std::make_unique<DistillationObjective>(*setup.model, live_targets(std::move(teacher)), options);
 }
 
 void require_teacher_tokenizer(const RunConfig& config, const Tokenizer* tokenizer) {

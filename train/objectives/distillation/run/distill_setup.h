@@ -6,7 +6,7 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "distributed/ranks.h"
-#include "train/objectives/distillation/run/stored_distillation.h"
+#include "train/objectives/distillation/run/distillation.h"
 #include "train/session/model_setup.h"
 
 namespace quench {

@@ -1,5 +1,5 @@
 #pragma once
-// Distillation (Hinton et al., 2015) over the full vocabulary: logits of student and teacher are made by chunks of
+// Distillation (Hinton et al., 2015) from a teacher or from stored targets: logits of the student are made by chunks of
 // rows.
 
 #include <memory>
@@ -8,7 +8,7 @@
 #include "core/ops/loss/distillation_loss.h"
 #include "train/objective/objective.h"
 #include "train/objectives/distillation/run/hidden_states.h"
-#include "train/objectives/distillation/run/teacher.h"
+#include "train/objectives/distillation/run/target_source.h"
 
 namespace quench {
 
@@ -25,20 +25,20 @@ struct DistillationOptions {
 class DistillationObjective final : public Objective {
  public:
   // `student` must outlive it.
-  DistillationObjective(const nn::CausalLm& student, std::unique_ptr<Teacher> teacher, DistillationOptions options);
+  DistillationObjective(const nn::CausalLm& student, std::unique_ptr<TargetSource> targets,
+                        DistillationOptions options);
 
   [[nodiscard]] std::vector<std::string> metric_names() const override;
   void prepare(const ObjectiveInput& in) override;
   [[nodiscard]] autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                         const Tensor& metrics) override;
-  [[nodiscard]] const nn::WeightOffloader* weight_offloader() const noexcept override { return teacher_->offloader(); }
+  [[nodiscard]] const nn::WeightOffloader* weight_offloader() const noexcept override { return targets_->offloader(); }
 
  private:
   const nn::CausalLm& student_;
-  std::unique_ptr<Teacher> teacher_;
+  std::unique_ptr<TargetSource> targets_;
   DistillationOptions options_;
-  Tensor hidden_;                        // hidden states of the teacher, from prepare() to loss()
-  std::optional<TeacherStates> states_;  // the same, of layers; none: no loss on them
+  std::optional<TeacherStates> states_;  // hidden states of the teacher's layers; none: no loss on them
 };
 
 }  // namespace quench
