@@ -132,11 +132,11 @@ void cached_attention_kernel(const CachedAttentionArgs& args) {
   const auto heads = [dim](const Tensor& matrix, std::int64_t begin, std::int64_t count) {
     return matrix.strided({matrix.size(0), count, dim}, {matrix.size(1), dim, 1}, begin);
   };
-  const NewToken fresh{.key = heads(args.qkv, args.heads * dim, args.kv_heads),
-                       .value = heads(args.qkv, args.heads * dim + width, args.kv_heads),
-                       .cos = args.cos,
-                       .sin = args.sin,
-                       .position = args.positions};
+  const NewToken new_token{.key = heads(args.qkv, args.heads * dim, args.kv_heads),
+                           .value = heads(args.qkv, args.heads * dim + width, args.kv_heads),
+                           .cos = args.cos,
+                           .sin = args.sin,
+                           .position = args.positions};
   forward_decode.add();
   decode_attention({.q = heads(args.qkv, 0, args.heads),
                     .k = heads(args.cache, 0, args.kv_heads),
@@ -149,7 +149,7 @@ void cached_attention_kernel(const CachedAttentionArgs& args) {
                     .soft_cap = args.soft_cap,
                     .sinks = args.sinks,
                     .last_key = args.length_on_device ? args.positions : Tensor()},
-                   &fresh);
+                   &new_token);
 }
 
 QUENCH_CUDA_KERNEL(cached_attention_slot, cached_attention_kernel);

@@ -19,7 +19,7 @@ struct NewToken {
 // Decode: few queries per sequence, no lse; applies sinks. With a new token: fused RoPE (core/ops/rope.h) and append; D
 // % 16 == 0, 16-byte alignment.
 [[nodiscard]] bool decode_takes(const AttentionArgs& args);
-void decode_attention(const AttentionArgs& args, const NewToken* fresh = nullptr);
+void decode_attention(const AttentionArgs& args, const NewToken* new_token = nullptr);
 
 // `out` and `lse` of args.sequences without sinks become those with args.sinks.
 void add_sinks(const AttentionArgs& args, const Tensor& lse, const LseLayout& at);
