@@ -31,6 +31,48 @@ __device__ void load_values(const T* from, float (&to)[kCount]) {
   }
 }
 
+// Weight rows of a warp: kColumns outputs, or (kGated) a gate and an up row. Past the last output: clamped, not stored.
+template <int kColumns, bool kGated>
+struct WarpRows {
+  std::int64_t outputs, first;
+
+  explicit __device__ WarpRows(const PackedView& w)
+      : outputs(kGated ? w.rows / 2 : w.rows),
+        first((std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * (kGated ? 1 : kColumns)) {}
+  [[nodiscard]] __device__ std::int64_t operator[](int c) const {
+    return kGated ? min(first, outputs - 1) + c * outputs : min(first + c, outputs - 1);
+  }
+};
+
+template <class T>
+__device__ __forceinline__ float biased(float sum, const T* bias, std::int64_t column) {
+  return sum + (bias != nullptr ? to_float(bias[column]) : 0.0f);
+}
+
+// Gate and up sums. Rounding of the unfused GEMM: bit-identical to GEMM then swiglu().
+template <class T>
+__device__ __forceinline__ void store_gated(const float (&sums)[2][1], const WarpRows<2, true>& rows,
+                                            const PackedOutput& out, const T* bias, GatedActivation activation) {
+  Vector<float, 1> values[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c)
+    values[c][0] = to_float(from_float<T>(biased(warp_reduce(sums[c][0], Sum()), bias, rows[c])));
+  if (threadIdx.x % 32 == 0) out.write<T>(0, rows.first, swiglu_of(activation, values[0], values[1])[0]);
+}
+
+template <int kRows, int kColumns, class T>
+__device__ __forceinline__ void store_sums(const float (&sums)[kColumns][kRows], const WarpRows<kColumns, false>& rows,
+                                           const PackedOutput& out, const T* bias) {
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c)
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const float sum = warp_reduce(sums[c][row], Sum());
+      if (threadIdx.x % 32 == 0 && rows.first + c < rows.outputs)
+        out.write<T>(row, rows.first + c, biased(sum, bias, rows.first + c));
+    }
+}
+
 // 16-byte vectors lie in one group, or groups are whole words (words_per_group below kWords). L2 prefetch of the weight
 // before pdl_wait(). kGated: a gate and an up row per warp, output activation(gate) * up.
 template <class Codes, int kRows, int kColumns, bool kOffsets, bool kGated, class T>
@@ -41,19 +83,15 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
   static_assert(!kGated || (kColumns == 2 && kRows == 1));
   constexpr int kCount = kPerWord<Codes>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t outputs = kGated ? w.rows / 2 : w.rows;
-  const std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * (kGated ? 1 : kColumns);
-  const auto row_of = [&](int c) {  // clamped rows are not stored
-    return kGated ? min(first, outputs - 1) + c * outputs : min(first + c, outputs - 1);
-  };
+  const WarpRows<kColumns, kGated> rows(w);
   const std::uint8_t* codes[kColumns];
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) codes[c] = w.codes + row_of(c) * w.row_bytes;
+  for (int c = 0; c < kColumns; ++c) codes[c] = w.codes + rows[c] * w.row_bytes;
   const int bytes = static_cast<int>(w.row_bytes);
   for (int c = 0; c < kColumns; ++c)
     for (int at = lane * 128; at < bytes; at += 32 * 128) prefetch_l2(codes[c] + at);
   pdl_wait();
-  if (first >= outputs) return;
+  if (rows.first >= rows.outputs) return;
 
   float sums[kColumns][kRows] = {};
   const int pieces = bytes / kPieceBytes;
@@ -84,7 +122,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
       const int group = (piece * kWords + q) / words_per_group;
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        const std::int64_t at = row_of(c) * w.groups + group;
+        const std::int64_t at = rows[c] * w.groups + group;
         const float scale = w.scale(at);
 #pragma unroll
         for (int row = 0; row < kRows; ++row) {
@@ -97,25 +135,10 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
       for (int row = 0; row < kRows; ++row) totals[row] = 0.0f;
     }
   }
-  if constexpr (kGated) {
-    Vector<float, 1> values[2];
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const float sum = warp_reduce(sums[c][0], Sum());
-      // Rounding of the unfused GEMM: bit-identical to GEMM then swiglu().
-      values[c][0] = to_float(from_float<T>(sum + (bias != nullptr ? to_float(bias[row_of(c)]) : 0.0f)));
-    }
-    if (lane == 0) out.write<T>(0, first, swiglu_of(activation, values[0], values[1])[0]);
-  } else {
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c)
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
-        const float sum = warp_reduce(sums[c][row], Sum());
-        if (lane == 0 && first + c < w.rows)
-          out.write<T>(row, first + c, sum + (bias != nullptr ? to_float(bias[first + c]) : 0.0f));
-      }
-  }
+  if constexpr (kGated)
+    store_gated(sums, rows, out, bias, activation);
+  else
+    store_sums(sums, rows, out, bias);
 }
 
 // Any group size and alignment.
