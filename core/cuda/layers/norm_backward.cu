@@ -8,23 +8,10 @@
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/partial_sum.cuh"
-#include "core/cuda/layers/norm_rows.cuh"
+#include "core/cuda/layers/norm_backward_rows.cuh"
 
 namespace quench::cuda {
 namespace {
-
-template <class T>
-struct BackwardRows : NormRows<T> {
-  Rows<const T> dy, dsum;
-  Rows<T> dx;
-  float* partial = nullptr;  // [blocks,width]; optional
-
-  explicit BackwardRows(const RmsNormBackwardArgs& args)
-      : NormRows<T>(args), dy(args.dy), dsum(args.dsum), dx(args.dx) {}
-  [[nodiscard]] bool wide() const {
-    return NormRows<T>::wide() && dy.wide(this->width) && dsum.wide(this->width) && dx.wide(this->width);
-  }
-};
 
 template <int kGroup, int kVectors>
 inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kNormBlock<kGroup>;
@@ -37,19 +24,16 @@ inline constexpr std::size_t kSharedBytes = std::max(
 
 // Memory bound: 8 H bytes per row in bf16 (6 H without dsum), 2 H for a recomputed y, H for float8 values. Summation
 // order is independent of the quantization outputs, which require bf16; QuantOutputParts::rows: one CTA or warp per
-// row. kAhead: prefetch to dynamic shared memory, [kStages][3][vectors] per group.
-constexpr int kStages = 2;
+// row. kAhead: prefetch to dynamic shared memory.
 template <class T, int kGroup, int kVectors, QuantOutputParts kParts, bool kAhead>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
-  constexpr int kWidth = kVectorWidth<T>;
-  constexpr int kRows = kNormBlock<kGroup> / kGroup;
+  constexpr int kWidth = kVectorWidth<T>, kColumns = kGroup * kVectors * kWidth, kRows = kNormBlock<kGroup> / kGroup;
   static_assert(kParts != QuantOutputParts::rows || kRows == 1 || kGroup == 32);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup, vectors = args.vectors;
   __shared__ BlockMax::Scratch max_scratch;
-  constexpr int kColumns = kGroup * kVectors * kWidth;
   __shared__ alignas(16) std::byte memory[kSharedBytes<T, kGroup, kVectors, kColumns, kParts>];
   auto* const columns = reinterpret_cast<Packed<T>*>(memory);
   Packed<T>* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // thread's own
@@ -59,130 +43,42 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
     for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
 
   extern __shared__ uint4 dynamic[];
-  auto* const ahead = reinterpret_cast<Packed<T>*>(dynamic);
-  __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kNormBlock<kGroup> : 1];  // per thread
-  Packed<T>* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
-  int stage = 0;
-  // Empty cp.async groups keep counts equal.
-  const auto fetch = [&](std::uint32_t row, int to) {
-    if (row < args.rows) {
-      const RowPosition at = args.numbering(row);
-      const auto copy = [&](const Rows<const T>& operand, int slot) {
-        fetch_row<kGroup, kVectors>(own_slots + (to * 3 + slot) * vectors, operand[at], lane, vectors);
-      };
-      __pipeline_memcpy_async(&rstd_ahead[to][threadIdx.x], args.rstd + row, sizeof(float));
-      copy(args.dy, 0);
-      copy(args.x, 1);
-      if (args.dsum.base != nullptr) copy(args.dsum, 2);
-    }
-    __pipeline_commit();
-  };
-  if constexpr (kAhead) fetch(blockIdx.x * kRows + threadIdx.x / kGroup, stage);
+  __shared__ float rstd_ahead[kAhead ? kBackwardStages : 1][kNormBlock<kGroup>];
+  RowPrefetch<T, kGroup, kVectors> prefetch(args, reinterpret_cast<Packed<T>*>(dynamic), rstd_ahead);
+  if constexpr (kAhead) prefetch.fetch(blockIdx.x * kRows + threadIdx.x / kGroup, 0);
 
   Packed<T> weight[kVectors];
-  Vector<float, kWidth> share[kVectors] = {};
+  Vector<float, kWidth> dweight[kVectors] = {};
   load_weight<kGroup>(weight, args.weight, lane, vectors);
 
   // Uniform trip count: group_sum has barriers and shuffles.
   for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
     const std::uint32_t number = first + threadIdx.x / kGroup;
-    const std::uint32_t row = number < args.rows ? number : 0;
-    const int end = number < args.rows ? vectors : 0;  // vectors
-    const RowPosition at = args.numbering(row);
-    const T* dy = args.dy[at];
-    const T* x = args.x[at];
+    BackwardRow<T, kGroup, kVectors, kAhead> row(args, number);
     if constexpr (kParts == QuantOutputParts::rows)
       for (Packed<T>& piece : weight) keep_packed(piece);
-    Packed<T> gradient[kVectors], value[kVectors], past[kVectors];
-    const Packed<T>* slots = own_slots;
-    float rstd = 0;
-    if constexpr (kAhead) {
-      fetch(number + gridDim.x * kRows, stage ^ 1);  // consumed by this thread
-      __pipeline_wait_prior(kStages - 1);
-      slots += stage * 3 * vectors;
-      rstd = rstd_ahead[stage][threadIdx.x];
-      stage ^= 1;
-    } else {
-      rstd = args.rstd[row];
-    }
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      if (lane + k * kGroup >= end) continue;
-      gradient[k] = kAhead ? slots[k * kGroup] : load_packed_once(dy, lane + k * kGroup);
-      value[k] = kAhead ? slots[vectors + k * kGroup] : load_packed_once(x, lane + k * kGroup);
-    }
-    if (!kAhead && args.dsum.base != nullptr) load_row<kGroup>(past, args.dsum[at], lane, end);
-
-    float dot = 0;
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      if (lane + k * kGroup >= end) continue;
-      const Vector<float, kWidth> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
-      float part[2] = {};
-      Vector<float, kWidth> xhat;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        part[j % 2] = fmaf(g[j] * (w[j] + args.weight_offset), v[j], part[j % 2]);
-        xhat[j] = v[j] * rstd;
-      }
-      dot += part[0] + part[1];
-      if (args.partial == nullptr) continue;
-      if (!args.f32_weight) xhat = rounded<T>(xhat);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) share[k][j] = fmaf(g[j], xhat[j], share[k][j]);
-    }
-    const float mean = group_sum<kGroup>(dot, scratch, turn) * rstd * rstd / static_cast<float>(args.width);
-
-    T* dx = args.dx[at];
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      if (lane + k * kGroup >= end) continue;
-      const Vector<float, kWidth> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
-      Vector<float, kWidth> result;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * (w[j] + args.weight_offset)) * rstd;
-      if (args.dsum.base != nullptr) {
-        const Vector<float, kWidth> p = unpack(kAhead ? slots[2 * vectors + k * kGroup] : past[k]);
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) result[j] += p[j];
-      }
-      gradient[k] = pack<T>(result);
-      store_packed(dx, lane + k * kGroup, gradient[k]);
-      quant_outputs.add(gradient[k], own_columns[k * kGroup]);
-      if (args.y.base != nullptr)
-        store_packed(args.y[at], lane + k * kGroup, normalised<T>(value[k], rstd, weight[k], args));
-    }
-    const float scale = quant_outputs.finish_row(row, end > 0);
+    if constexpr (kAhead)
+      row.load(prefetch, number + gridDim.x * kRows);
+    else
+      row.load();
+    const float dot = group_sum<kGroup>(row.dot(weight, dweight), scratch, turn);
+    row.store_dx(weight, dot * row.rstd * row.rstd / static_cast<float>(args.width), quant_outputs, own_columns);
+    const float scale = quant_outputs.finish_row(row.row, row.end > 0);
     if (!quant_outputs.has_codes()) continue;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
-      if (lane + k * kGroup < end)
-        quant_outputs.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
+      if (lane + k * kGroup < row.end)
+        quant_outputs.encode(std::int64_t{row.row} * vectors + lane + k * kGroup, row.gradient[k], scale);
   }
   quant_outputs.template finish<kRows, kGroup * kVectors>(vectors, columns);
   if (args.partial == nullptr) return;
 
   float* partial = args.partial + blockIdx.x * args.width;
   if constexpr (kRows == 1) {
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k)
-      for (int j = 0; lane + k * kGroup < vectors && j < kWidth; j += 4)
-        *reinterpret_cast<float4*>(partial + (lane + k * kGroup) * kWidth + j) =
-            make_float4(share[k][j], share[k][j + 1], share[k][j + 2], share[k][j + 3]);
+    store_dweight<kGroup>(partial, dweight, vectors);
   } else {
-    auto& shares = reinterpret_cast<float(&)[kRows][kColumns]>(memory);
     if constexpr (kParts != QuantOutputParts::none) __syncthreads();  // column amax complete
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k)
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) shares[threadIdx.x / kGroup][(lane + k * kGroup) * kWidth + j] = share[k][j];
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < args.width; i += kNormBlock<kGroup>) {
-      float total = 0;
-#pragma unroll 4
-      for (int r = 0; r < kRows; ++r) total += shares[r][i];
-      partial[i] = total;
-    }
+    reduce_dweight<kGroup, kRows>(partial, dweight, reinterpret_cast<float(&)[kRows][kColumns]>(memory), args.width);
   }
 }
 
@@ -273,9 +169,9 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
       constexpr int kReserved = 1024;  // system-reserved shared memory per CTA
       constexpr std::size_t kStatic = kSharedBytes<T, kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kParts> +
                                       sizeof(GroupScratch) + sizeof(BlockMax::Scratch) +
-                                      kStages * kThreads * sizeof(float) + kReserved;
+                                      kBackwardStages * kThreads * sizeof(float) + kReserved;
       const std::size_t shared =
-          sizeof(Packed<T>) * kStages * 3 * static_cast<std::size_t>(vectors) * kThreads / kGroup;
+          sizeof(Packed<T>) * kBackwardStages * 3 * static_cast<std::size_t>(vectors) * kThreads / kGroup;
       if (kResidentBlocks<kGroup, kVectors> * (shared + kStatic) <=
           static_cast<std::size_t>(max_shared_bytes(launch.device()) + kReserved)) {
         launch(norm_backward_kernel<T, kGroup, kVectors, kParts, true>, blocks, kThreads, shared, args);
