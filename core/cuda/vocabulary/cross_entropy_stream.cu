@@ -111,117 +111,150 @@ class Exchange {
   std::uint32_t bytes_;     // per row
   std::uint32_t rows_ = 0;  // completed
 };
+
+// Thread's vectors of a row: begin + k * step, of which only the last may be absent. Rows ahead by cp.async, each
+// thread its own elements: [kStages][kVectors][kThreads].
+template <class G, int kVectors>
+struct RowStream {
+  const LossRows<T, G>& args;
+  Packed<T>* memory;
+  int begin, step;
+  bool last_exists;
+
+  __device__ RowStream(const LossRows<T, G>& rows, Packed<T>* shared, int blocks, int rank)
+      : args(rows),
+        memory(shared + threadIdx.x),
+        begin(rank * kThreads + static_cast<int>(threadIdx.x)),
+        step(blocks * kThreads),
+        last_exists(begin + (kVectors - 1) * step < static_cast<int>(args.vocab / kVectorWidth<T>)) {}
+  [[nodiscard]] __device__ bool exists(int k) const { return k < kVectors - 1 || last_exists; }
+  [[nodiscard]] __device__ Packed<T>* slots(int stage) const { return memory + stage * kVectors * kThreads; }
+  [[nodiscard]] __device__ std::int32_t label(std::int64_t row) const {
+    return row < args.rows ? args.labels[row] : kIgnoreLabel;
+  }
+  // Empty cp.async groups past the last row and for ignored labels keep counts equal.
+  __device__ __forceinline__ void fetch(std::int64_t row, std::int32_t label, int stage) const {
+    if (row < args.rows && label != kIgnoreLabel) {
+      const auto* logits = reinterpret_cast<const Packed<T>*>(args.logits + row * args.vocab) + begin;
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (exists(k)) __pipeline_memcpy_async(slots(stage) + k * kThreads, logits + k * step, sizeof(Packed<T>));
+    }
+    __pipeline_commit();
+  }
+  // Maximum over the warp.
+  __device__ __forceinline__ float warp_largest(const Packed<T>* logits) const {
+    std::uint32_t most = 0xFF80FF80;  // -inf, -inf
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      const Packed<T> piece = logits[k * kThreads];
+#pragma unroll
+      for (const std::uint32_t word : piece.words) most = larger_numbers(most, word);
+    }
+    const float2 two = unpack_pair<T>(most);
+    return warp_reduce(fmaxf(two.x, two.y), LargestNumber());
+  }
+  // Sum of exponentials over the warp.
+  __device__ __forceinline__ float warp_sum(const Packed<T>* logits, float shift) const {
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      const auto x = unpack(logits[k * kThreads]);
+      float part = 0;
+#pragma unroll
+      for (int j = 0; j < kVectorWidth<T>; ++j) part += exp_term<T>(x[j] - shift);
+      sum += part;
+    }
+    return warp_reduce(sum, Sum());
+  }
+  __device__ __forceinline__ void store_zeros(G* gradients, float encode) const {
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (exists(k)) store_gradient(gradients, begin + k * step, Vector<float, kVectorWidth<T>>{}, encode);
+  }
+  __device__ __forceinline__ void store_softmax(G* gradients, const Packed<T>* logits, float largest, float sum,
+                                                std::int32_t label, float encode) const {
+    const float factor = args.scale / sum;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      auto terms = unpack(logits[k * kThreads]);
+#pragma unroll
+      for (int j = 0; j < kVectorWidth<T>; ++j) terms[j] = exp_term<T>(terms[j] - largest);
+      store_gradients(gradients, begin + k * step, terms, factor, args.scale, label, encode);
+    }
+  }
+};
+
+// Maximum and sum of exponentials of the row, in every warp, from those of the cluster's warps.
+__device__ __forceinline__ float2 row_softmax(const ExchangeBox& box, int blocks) {
+  constexpr int kShares = static_cast<int>(kMaxCluster) * kWarps / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float2 shares[kShares];
+  float largest = -INFINITY, sum = 0;
+#pragma unroll
+  for (int i = 0; i < kShares; ++i) {
+    shares[i] = 32 * i < blocks * kWarps ? box.of_warps[32 * i + lane] : make_float2(-INFINITY, 0.0f);
+    largest = fmaxf(largest, shares[i].x);
+  }
+  largest = warp_reduce(largest, LargestNumber());
+#pragma unroll
+  for (int i = 0; i < kShares; ++i)
+    if (32 * i < blocks * kWarps) sum += shares[i].y * expf(shares[i].x - largest);
+  return make_float2(largest, warp_reduce(sum, Sum()));
+}
 #endif
 
-// 6 or 4 bytes per element. Rows strided by the cluster count; only a thread's last vector may be absent.
+// 6 or 4 bytes per element. Rows strided by the cluster count.
 template <class G, int kVectors>
 __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid_constant__ LossRows<T, G> args) {
 #ifdef QUENCH_HAS_CLUSTERS
   constexpr int kWidth = kVectorWidth<T>;
   namespace cg = cooperative_groups;
   const cg::cluster_group cluster = cg::this_cluster();
-  extern __shared__ Packed<T> memory[];  // [kStages][kVectors][kThreads]
+  extern __shared__ Packed<T> memory[];
   __shared__ ExchangeBox boxes[2];
-  const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank()),
-            thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int end = static_cast<int>(args.vocab / kWidth), begin = rank * kThreads + thread, step = blocks * kThreads;
-  const bool last_exists = begin + (kVectors - 1) * step < end, first = rank == 0 && thread == 0;
+  const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank());
+  const RowStream<G, kVectors> stream(args, memory, blocks, rank);
+  const bool first = rank == 0 && threadIdx.x == 0;
   const std::int64_t clusters = gridDim.x / static_cast<unsigned>(blocks);
   const float encode = args.encode_factor();
-  const auto exists = [last_exists](int k) { return k < kVectors - 1 || last_exists; };
-
-  // Empty cp.async groups past the last row and for ignored labels keep counts equal.
-  const auto fetch = [&](std::int64_t row, std::int32_t label, int stage) {
-    if (row < args.rows && label != kIgnoreLabel) {
-      const auto* logits = reinterpret_cast<const Packed<T>*>(args.logits + row * args.vocab) + begin;
-#pragma unroll
-      for (int k = 0; k < kVectors; ++k)
-        if (exists(k))
-          __pipeline_memcpy_async(memory + (stage * kVectors + k) * kThreads + thread, logits + k * step,
-                                  sizeof(Packed<T>));
-    }
-    __pipeline_commit();
-  };
-  const auto label_of = [&](std::int64_t row) { return row < args.rows ? args.labels[row] : kIgnoreLabel; };
 
   std::int64_t row = blockIdx.x / static_cast<unsigned>(blocks);
-  std::int32_t label = label_of(row), next_label = label_of(row + clusters);
+  std::int32_t label = stream.label(row), next_label = stream.label(row + clusters);
   int stage = 0;
-  fetch(row, label, stage);
+  stream.fetch(row, label, stage);
   Exchange exchange(boxes, static_cast<unsigned>(blocks), static_cast<unsigned>(rank));
   cluster.sync();  // initialized
   for (; row < args.rows; row += clusters, stage ^= 1) {
     const std::int32_t own_label = label;
-    fetch(row + clusters, next_label, stage ^ 1);  // stage consumed by this thread
+    stream.fetch(row + clusters, next_label, stage ^ 1);  // stage consumed by this thread
     label = next_label;
-    next_label = label_of(row + 2 * clusters);
+    next_label = stream.label(row + 2 * clusters);
     G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;
     if (own_label == kIgnoreLabel) {  // uniform over the cluster
       if (first) args.losses[row] = 0.0f;
-#pragma unroll
-      for (int k = 0; k < kVectors; ++k)
-        if (gradients != nullptr && exists(k))
-          store_gradient(gradients, begin + k * step, Vector<float, kWidth>{}, encode);
+      if (gradients != nullptr) stream.store_zeros(gradients, encode);
       continue;
     }
     const bool label_exists = own_label >= 0 && own_label < args.vocab;
     __pipeline_wait_prior(kStages - 1);
-    const Packed<T>* const slots = memory + stage * kVectors * kThreads + thread;
+    const Packed<T>* const logits = stream.slots(stage);
     // From shared memory: in-place gradients may overwrite logits after the exchange.
     const int label_piece = label_exists ? own_label / kWidth : 0;
-    if (label_piece % step == begin)
-      exchange.send_label(
-          to_float(reinterpret_cast<const T*>(slots + label_piece / step * kThreads)[own_label & (kWidth - 1)]));
-    std::uint32_t most = 0xFF80FF80;  // -inf, -inf
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      if (!exists(k)) continue;
-      const Packed<T> piece = slots[k * kThreads];
-#pragma unroll
-      for (const std::uint32_t word : piece.words) most = larger_numbers(most, word);
-    }
-    const float2 two = unpack_pair<T>(most);
-    const float largest = warp_reduce(fmaxf(two.x, two.y), LargestNumber()), shift = shift_of(largest);
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      if (!exists(k)) continue;
-      const auto x = unpack(slots[k * kThreads]);
-      float part = 0;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) part += exp_term<T>(x[j] - shift);
-      sum += part;
-    }
-    sum = warp_reduce(sum, Sum());
-    exchange.send(largest, sum);
+    if (label_piece % stream.step == stream.begin)
+      exchange.send_label(to_float(
+          reinterpret_cast<const T*>(logits + label_piece / stream.step * kThreads)[own_label & (kWidth - 1)]));
+    const float largest = stream.warp_largest(logits);
+    exchange.send(largest, stream.warp_sum(logits, shift_of(largest)));
     const ExchangeBox& box = exchange.receive();
 
-    constexpr int kShares = static_cast<int>(kMaxCluster) * kWarps / 32;
-    float2 shares[kShares];
-    float row_largest = -INFINITY, row_sum = 0;
-#pragma unroll
-    for (int i = 0; i < kShares; ++i) {
-      shares[i] = 32 * i < blocks * kWarps ? box.of_warps[32 * i + lane] : make_float2(-INFINITY, 0.0f);
-      row_largest = fmaxf(row_largest, shares[i].x);
-    }
-    row_largest = warp_reduce(row_largest, LargestNumber());
-#pragma unroll
-    for (int i = 0; i < kShares; ++i)
-      if (32 * i < blocks * kWarps) row_sum += shares[i].y * expf(shares[i].x - row_largest);
-    row_sum = warp_reduce(row_sum, Sum());
-    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // invalid label: NaN
-    if (first) args.losses[row] = logf(row_sum) + (row_largest - box.of_label.x);
-
-    if (gradients == nullptr) continue;
-    const float factor = args.scale / row_sum;
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      if (!exists(k)) continue;
-      auto terms = unpack(slots[k * kThreads]);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
-      store_gradients(gradients, begin + k * step, terms, factor, args.scale, own_label, encode);
-    }
+    float2 softmax = row_softmax(box, blocks);
+    if (!label_exists) softmax.y = __int_as_float(0x7FC00000);  // invalid label: NaN
+    if (first) args.losses[row] = logf(softmax.y) + (softmax.x - box.of_label.x);
+    if (gradients != nullptr) stream.store_softmax(gradients, logits, softmax.x, softmax.y, own_label, encode);
   }
 #endif
 }
