@@ -18,6 +18,64 @@ constexpr int kMaxCluster = 8;    // portable
 constexpr int kFewVectors = 8;    // 16-byte, per thread
 constexpr int kMostVectors = 10;  // for the longest rows
 
+// Thread's vectors of a row, begin + k * step, in registers.
+template <class T, int kVectors>
+struct RowVectors {
+  static constexpr int kWidth = kVectorWidth<T>;
+  int begin, step, end;
+  Packed<T> value[kVectors];  // logits; f32: their exponentials after exponential_sum()
+
+  [[nodiscard]] __device__ bool exists(int k) const { return begin + k * step < end; }
+  __device__ __forceinline__ void load(const T* logits) {
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k)
+      if (exists(k)) value[k] = load_packed_once(logits, begin + k * step);
+  }
+  [[nodiscard]] __device__ __forceinline__ float largest() const {
+    float result = -INFINITY;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      const auto x = unpack(value[k]);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) result = fmaxf(result, x[j]);
+    }
+    return result;
+  }
+  __device__ __forceinline__ float exponential_sum(float shift) {
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      auto terms = unpack(value[k]);
+      float part = 0;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        terms[j] = exp_term<T>(terms[j] - shift);
+        part += terms[j];
+      }
+      sum += part;
+      if constexpr (sizeof(T) == 4) value[k] = pack<T>(terms);
+    }
+    return sum;
+  }
+  // factor: of the exponentials.
+  template <class G>
+  __device__ __forceinline__ void store_softmax(G* gradients, float row_largest, float factor, float scale,
+                                                std::int32_t label, float encode) const {
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (!exists(k)) continue;
+      auto terms = unpack(value[k]);
+      if constexpr (sizeof(T) == 2) {
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
+      }
+      store_gradients(gradients, begin + k * step, terms, factor, scale, label, encode);
+    }
+  }
+};
+
 // 6 bytes per element for f32 and bf16, 4 for bf16. One cluster per row; at most kThreads * kVectors vectors per CTA.
 template <class T, class G, int kVectors>
 __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G> args) {
@@ -33,49 +91,24 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   const std::int64_t row = blockIdx.x / blocks;
   const T* logits = args.logits + row * args.vocab;
   G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;
-  const int end = static_cast<int>(args.vocab / kWidth);
-  const int begin = static_cast<int>(rank * kThreads + threadIdx.x), step = static_cast<int>(blocks * kThreads);
+  RowVectors<T, kVectors> vectors{.begin = static_cast<int>(rank * kThreads + threadIdx.x),
+                                  .step = static_cast<int>(blocks * kThreads),
+                                  .end = static_cast<int>(args.vocab / kWidth)};
   const bool first = rank == 0 && threadIdx.x == 0;
   const std::int32_t label = args.labels[row];
   if (label == kIgnoreLabel) {  // uniform over the cluster
     if (first) args.losses[row] = 0.0f;
     if (gradients != nullptr)
-      for (int v = begin; v < end; v += step) store_gradient(gradients, v, Vector<float, kWidth>{}, encode);
+      for (int v = vectors.begin; v < vectors.end; v += vectors.step)
+        store_gradient(gradients, v, Vector<float, kWidth>{}, encode);
     return;
   }
 
-  Packed<T> value[kVectors];
-#pragma unroll
-  for (int k = 0; k < kVectors; ++k)
-    if (begin + k * step < end) value[k] = load_packed_once(logits, begin + k * step);
+  vectors.load(logits);
   const bool label_exists = label >= 0 && label < args.vocab;
   const float label_logit = first && label_exists ? to_float(logits[label]) : 0.0f;
-
-  float largest = -INFINITY;
-#pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    if (begin + k * step >= end) continue;
-    const auto x = unpack(value[k]);
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) largest = fmaxf(largest, x[j]);
-  }
-  largest = block_reduce<kThreads>(largest, -INFINITY, scratch, LargestNumber());
-  const float shift = shift_of(largest);
-  float sum = 0;
-#pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    if (begin + k * step >= end) continue;
-    auto terms = unpack(value[k]);
-    float part = 0;
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      terms[j] = exp_term<T>(terms[j] - shift);
-      part += terms[j];
-    }
-    sum += part;
-    if constexpr (sizeof(T) == 4) value[k] = pack<T>(terms);
-  }
-  sum = block_reduce<kThreads>(sum, 0.0f, scratch, Sum());
+  const float largest = block_reduce<kThreads>(vectors.largest(), -INFINITY, scratch, LargestNumber());
+  const float sum = block_reduce<kThreads>(vectors.exponential_sum(shift_of(largest)), 0.0f, scratch, Sum());
 
   if (threadIdx.x == 0) share = make_float2(largest, sum);
   cluster.sync();
@@ -89,17 +122,8 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
 
   if (gradients != nullptr) {
     const float factor = args.scale / row_sum;
-    const float rescaled = sizeof(T) == 4 ? expf(largest - row_largest) * factor : factor;
-#pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      if (begin + k * step >= end) continue;
-      auto terms = unpack(value[k]);
-      if constexpr (sizeof(T) == 2) {
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
-      }
-      store_gradients(gradients, begin + k * step, terms, rescaled, args.scale, label, encode);
-    }
+    vectors.store_softmax(gradients, row_largest, sizeof(T) == 4 ? expf(largest - row_largest) * factor : factor,
+                          args.scale, label, encode);
   }
   cluster.barrier_wait();
 #endif
