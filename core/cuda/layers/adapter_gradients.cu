@@ -23,7 +23,8 @@ template <int kPieceRank, int kBlockWarps, int kColumnsOfWarp, int kPipelineStag
 struct Pass {
   static constexpr int kRank = kPieceRank, kWarps = kBlockWarps, kWarpColumns = kColumnsOfWarp;
   static constexpr int kStages = kPipelineStages;
-  static constexpr int kBlocksPerMultiprocessor = kBlocks;
+  static constexpr int kBlocksPerSm = kBlocks;
+  static constexpr int kTiles = kRank / 8, kColumnTiles = kWarpColumns / 16, kRowTiles = kStepRows / 16;  // MMA tiles
   static constexpr int kThreads = 32 * kWarps, kSlab = kWarps * kWarpColumns;
   static constexpr int kStepBytes = kStepRows * kSlab * 2, kHiddenBytes = kStepRows * kRank * 2;
   static constexpr int kStageBytes = kStepBytes + kHiddenBytes;
@@ -91,109 +92,139 @@ __device__ std::uint32_t piece_address(std::uint32_t first, int r, int i) {
          static_cast<std::uint32_t>((i / kLinePieces * kStepRows + r * 16) * kLineBytes);
 }
 
+// A warp's fragments of B: kColumnTiles tiles of 16 rows.
 template <class P>
-__global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adapter_pass_kernel(
-    const __grid_constant__ PassView view) {
-  extern __shared__ __align__(128) unsigned char memory[];
-  constexpr int kStages = P::kStages, kTiles = P::kRank / 8, kColumnTiles = P::kWarpColumns / 16,
-                kRowTiles = kStepRows / 16;
+using FragmentsB = std::uint32_t[P::kColumnTiles][P::kTiles][2];
+// Accumulators of dY B, a tile of 16 rows of dY each, and of dY^T hidden, 16 columns of dY each.
+template <class P>
+using RowSums = float[P::kRowTiles][P::kTiles][4];
+template <class P>
+using ColumnSums = float[P::kColumnTiles][P::kTiles][4];
+
+template <class P>
+__device__ __forceinline__ void load_fragments_b(FragmentsB<P>& b, std::uint32_t stage) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < P::kColumnTiles; ++i)
+#pragma unroll
+    for (int n = 0; n < P::kTiles; ++n)
+      ldmatrix_x4_trans(b[i][n], stage + static_cast<std::uint32_t>(
+                                             ((warp * P::kWarpColumns + i * 16 + lane % 16) * P::kRank + n * 8) * 2));
+}
+
+// Both GEMMs of a step. Offsets: piece_offset() of dY by rows and by columns.
+template <class P>
+__device__ __forceinline__ void mma_step(RowSums<P>& of_rows, ColumnSums<P>& of_columns, const FragmentsB<P>& b,
+                                         std::uint32_t stage, std::uint32_t rows_offset, std::uint32_t columns_offset) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int r = 0; r < P::kRowTiles; ++r) {
+    std::uint32_t hidden[P::kTiles][2];
+#pragma unroll
+    for (int n = 0; n < P::kTiles; ++n)
+      ldmatrix_x4_trans(
+          hidden[n], stage + static_cast<std::uint32_t>(P::kStepBytes + ((r * 16 + lane % 16) * P::kRank + n * 8) * 2));
+#pragma unroll
+    for (int i = 0; i < P::kColumnTiles; ++i) {
+      std::uint32_t words[4];
+      ldmatrix_x4(words, piece_address(stage + rows_offset, r, i));
+#pragma unroll
+      for (int n = 0; n < P::kTiles; ++n) mma_m16n8k16_bf16(of_rows[r][n], words, b[i][n][0], b[i][n][1]);
+      ldmatrix_x4_trans(words, piece_address(stage + columns_offset, r, i));
+#pragma unroll
+      for (int n = 0; n < P::kTiles; ++n) mma_m16n8k16_bf16(of_columns[i][n], words, hidden[n][0], hidden[n][1]);
+    }
+  }
+}
+
+// Sums over the CTA's warps, in order, through `sums` in shared memory. CTA collective; `out`: the step's first row.
+template <class P>
+__device__ __forceinline__ void reduce_rows(float* out, const RowSums<P>& of_rows, float* sums, std::int64_t rows) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int r = 0; r < P::kRowTiles; ++r)
+#pragma unroll
+    for (int n = 0; n < P::kTiles; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        *reinterpret_cast<float2*>(sums + (warp * kStepRows + r * 16 + half * 8 + g) * P::kRank + n * 8 + 2 * t) =
+            make_float2(of_rows[r][n][2 * half], of_rows[r][n][2 * half + 1]);
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x) * 4; i < kStepRows * P::kRank; i += P::kThreads * 4) {
+    float4 sum = *reinterpret_cast<const float4*>(sums + i);
+#pragma unroll
+    for (int w = 1; w < P::kWarps; ++w) {
+      const float4 part = *reinterpret_cast<const float4*>(sums + w * kStepRows * P::kRank + i);
+      sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
+    }
+    if (i / P::kRank < rows) *reinterpret_cast<float4*>(out + i) = sum;
+  }
+}
+
+// `column`: the warp's first.
+template <class P>
+__device__ __forceinline__ void store_columns(float* out, const ColumnSums<P>& of_columns, int column, int columns) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int i = 0; i < P::kColumnTiles; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = column + i * 16 + half * 8 + g;
+      if (row >= columns) continue;
+#pragma unroll
+      for (int n = 0; n < P::kTiles; ++n)
+        *reinterpret_cast<float2*>(out + std::int64_t{row} * P::kRank + n * 8 + 2 * t) =
+            make_float2(of_columns[i][n][2 * half], of_columns[i][n][2 * half + 1]);
+    }
+}
+
+template <class P>
+__global__ __launch_bounds__(P::kThreads,
+                             P::kBlocksPerSm) void adapter_pass_kernel(const __grid_constant__ PassView view) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  constexpr int kStages = P::kStages;
   int number = 0;
   while (number + 1 < view.count && static_cast<int>(blockIdx.x) >= view.pieces[number + 1].first_slab) ++number;
   const PieceView& piece = view.pieces[number];
   const int slab = static_cast<int>(blockIdx.x) - piece.first_slab, column = slab * P::kSlab;
-  const int warp_column = warp * P::kWarpColumns;
+  const int warp_column = static_cast<int>(threadIdx.x) / 32 * P::kWarpColumns;
   const auto steps = static_cast<int>((view.rows + kStepRows - 1) / kStepRows);
   const int first = static_cast<int>(blockIdx.y) * view.range_steps, end = min(first + view.range_steps, steps);
   const auto shared = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
-  auto* sums = reinterpret_cast<float*>(memory + kStages * P::kStageBytes);
   const auto stage_of = [&](int step) {
     return shared + static_cast<std::uint32_t>((step - first) % kStages * P::kStageBytes);
   };
-  const auto queue = [&](int step) {
+  const auto fetch = [&](int step) {
     if (step < end) load_step<P>(stage_of(step), piece, view, std::int64_t{step} * kStepRows, column);
     cp_async_commit();
   };
-  const std::uint32_t b_stage = stage_of(first + kStages - 1);
+  const std::uint32_t b_stage = stage_of(first + kStages - 1);  // the last, still unused
   load_b<P>(b_stage, piece, column);
   cp_async_commit();
 #pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) queue(first + i);
-
-  // B fragments, staged in the last pipeline stage, still unused.
-  std::uint32_t b[kColumnTiles][kTiles][2];
+  for (int i = 0; i < kStages - 1; ++i) fetch(first + i);
+  FragmentsB<P> b;
   cp_async_wait<kStages - 1>();
   __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kColumnTiles; ++i)
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n)
-      ldmatrix_x4_trans(
-          b[i][n], b_stage + static_cast<std::uint32_t>(((warp_column + i * 16 + lane % 16) * P::kRank + n * 8) * 2));
+  load_fragments_b<P>(b, b_stage);
 
   const std::uint32_t rows_offset = piece_offset(warp_column / kLineColumns, 0);
   const std::uint32_t columns_offset = piece_offset(warp_column / kLineColumns, 1);
-  float of_columns[kColumnTiles][kTiles][4] = {};
+  ColumnSums<P> of_columns = {};
   for (int step = first; step < end; ++step) {
     cp_async_wait<kStages - 2>();
     __syncthreads();  // step loaded, previous one consumed
-    queue(step + kStages - 1);
-    const std::uint32_t stage = stage_of(step);
-    float of_rows[kRowTiles][kTiles][4] = {};
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
-      std::uint32_t hidden[kTiles][2];
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n)
-        ldmatrix_x4_trans(hidden[n], stage + static_cast<std::uint32_t>(P::kStepBytes +
-                                                                        ((r * 16 + lane % 16) * P::kRank + n * 8) * 2));
-#pragma unroll
-      for (int i = 0; i < kColumnTiles; ++i) {
-        std::uint32_t words[4];
-        ldmatrix_x4(words, piece_address(stage + rows_offset, r, i));
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) mma_m16n8k16_bf16(of_rows[r][n], words, b[i][n][0], b[i][n][1]);
-        ldmatrix_x4_trans(words, piece_address(stage + columns_offset, r, i));
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) mma_m16n8k16_bf16(of_columns[i][n], words, hidden[n][0], hidden[n][1]);
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          *reinterpret_cast<float2*>(sums + (warp * kStepRows + r * 16 + half * 8 + g) * P::kRank + n * 8 + 2 * t) =
-              make_float2(of_rows[r][n][2 * half], of_rows[r][n][2 * half + 1]);
-    __syncthreads();
+    fetch(step + kStages - 1);
+    RowSums<P> of_rows = {};
+    mma_step<P>(of_rows, of_columns, b, stage_of(step), rows_offset, columns_offset);
     const std::int64_t row = std::int64_t{step} * kStepRows;
-    float* out = piece.of_rows + (slab * view.rows + row) * P::kRank;
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < kStepRows * P::kRank; i += P::kThreads * 4) {
-      float4 sum = *reinterpret_cast<const float4*>(sums + i);
-#pragma unroll
-      for (int w = 1; w < P::kWarps; ++w) {
-        const float4 part = *reinterpret_cast<const float4*>(sums + w * kStepRows * P::kRank + i);
-        sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
-      }
-      if (row + i / P::kRank < view.rows) *reinterpret_cast<float4*>(out + i) = sum;
-    }
+    reduce_rows<P>(piece.of_rows + (slab * view.rows + row) * P::kRank, of_rows,
+                   reinterpret_cast<float*>(memory + kStages * P::kStageBytes), view.rows - row);
   }
-
   pdl_launch_dependents();
-  float* out = piece.of_columns + std::int64_t{blockIdx.y} * piece.columns * P::kRank;
-#pragma unroll
-  for (int i = 0; i < kColumnTiles; ++i)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = column + warp_column + i * 16 + half * 8 + g;
-      if (row >= piece.columns) continue;
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n)
-        *reinterpret_cast<float2*>(out + std::int64_t{row} * P::kRank + n * 8 + 2 * t) =
-            make_float2(of_columns[i][n][2 * half], of_columns[i][n][2 * half + 1]);
-    }
+  store_columns<P>(piece.of_columns + std::int64_t{blockIdx.y} * piece.columns * P::kRank, of_columns,
+                   column + warp_column, piece.columns);
 }
 
 // out (+)= scale * sum of `count` matrices, four elements per thread and slice.
@@ -254,7 +285,7 @@ void launch_pass(const OpLaunch& launch, const AdapterGradientsArgs& args) {
     slabs += slabs_of(piece.b);
     columns += piece.b.size(0);
   }
-  const std::int64_t places = std::int64_t{sm_count(launch.device())} * P::kBlocksPerMultiprocessor;
+  const std::int64_t places = std::int64_t{sm_count(launch.device())} * P::kBlocksPerSm;
   const std::int64_t range_steps =
       (steps + std::max<std::int64_t>(1, places / slabs) - 1) / std::max<std::int64_t>(1, places / slabs);
   const std::int64_t ranges = (steps + range_steps - 1) / range_steps;
