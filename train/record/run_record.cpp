@@ -111,6 +111,8 @@ void RunRecord::open_metrics(std::optional<std::int64_t> resumed_step, std::int6
   options.config = to_json(config_).dump(2);
   if (resumed_step) validation_ = read_validation_losses(config_.metrics.folder, *resumed_step, validated_from_);
   metrics_ = MetricsLog(options);
+  for (auto& sink : added_) metrics_.add(std::move(sink));
+  added_.clear();
   if (resumed_step && *resumed_step < steps) metrics_.event({.step = *resumed_step, .name = run_events::kResume});
 }
 

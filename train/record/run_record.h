@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/json/json.h"
 #include "distributed/ranks.h"
@@ -53,6 +54,8 @@ class RunRecord {
   void write_run_files(const ResolvedConfig& chosen, const RunModel& model) const;
   // Without the keys of this start (continuing_config()), once a checkpoint of it exists.
   void write_continuing_config() const;
+  // A further destination of metrics, before open_metrics().
+  void add_metrics(std::unique_ptr<MetricsSink> sink) { added_.push_back(std::move(sink)); }
   // Opens the metrics files, after `resumed_step` where the run resumes, and marks the resumption of an unfinished run.
   void open_metrics(std::optional<std::int64_t> resumed_step, std::int64_t steps);
   // Metrics and validation losses end at `step`.
@@ -82,6 +85,7 @@ class RunRecord {
   std::unique_ptr<RunLock> checkpoint_lock_;  // null: in the run folder
   std::unique_ptr<RunLock> metrics_lock_;     // null: one of these, or no metrics
   std::unique_ptr<RunLog> log_;
+  std::vector<std::unique_ptr<MetricsSink>> added_;  // until open_metrics()
   MetricsLog metrics_;
   ValidationLosses validation_;
   std::int64_t validated_from_ = 0;  // step after which evaluations are of the current data.validation

@@ -18,11 +18,13 @@ namespace fs = std::filesystem;
 
 std::string figures(const RunEnd& end) {
   const std::int64_t done = end.step - end.first_step;
-  std::string text = end.stop_signal != 0
-                         ? fmt::format("stopped by {} at step {} of {}", signal_text(end.stop_signal),
-                                       format_count(end.step), format_count(end.steps))
-                         : fmt::format("{} step {} of {}", end.ended_early.empty() ? "finished" : "ended early at",
-                                       format_count(end.step), format_count(end.steps));
+  std::string text = end.stop_signal != 0 ? fmt::format("stopped by {} at step {} of {}", signal_text(end.stop_signal),
+                                                        format_count(end.step), format_count(end.steps))
+                                          : fmt::format("{} step {} of {}",
+                                                        !end.ended_early.empty() ? "ended early at"
+                                                        : end.step < end.steps   ? "stopped at"
+                                                                                 : "finished",
+                                                        format_count(end.step), format_count(end.steps));
   text += fmt::format(": {} steps in {}, {} trained tokens", format_count(done), format_duration(end.seconds),
                       format_count(end.tokens));
   if (end.first_step > 0) text += fmt::format(" ({} over all starts)", format_count(end.tokens_seen));

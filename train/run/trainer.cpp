@@ -140,7 +140,7 @@ void Trainer::Run::open_loader() {
   timer = std::make_unique<StepTimer>(progress.step, steps);
 }
 
-void Trainer::Run::begin() {
+void Trainer::Run::begin(SignalHandlers* signals) {
   saver.resume_or_fill();
   plan_steps();
   const bool resumes = saver.resumed_step().has_value();
@@ -170,9 +170,10 @@ void Trainer::Run::begin() {
         fmt::format("the run in {} ended early at step {}: {}; to continue, raise evaluation.early_stopping.patience\n",
                     config.run.folder, progress.step, record.best().reason()));
   start.mark("run folder");
+  asked = agreed_requests(signals);
 }
 
-void Trainer::Run::end(int stop_signal) {
+TrainResult Trainer::Run::end(int stop_signal) {
   if (session->sharded()) session->sharded()->end_gathers();  // exiting would abort collectives of other ranks
   const auto& validated = record.validation().last;
   run_model.training =
@@ -181,10 +182,20 @@ void Trainer::Run::end(int stop_signal) {
                               .data = run_model.data,
                               .validation_loss = validated ? std::optional(validated->loss) : std::nullopt});
   saver.wait();
-  if (config.checkpoint.save_final || stop_signal != 0) saver.save_last();
-  if (stop_signal == 0 && config.export_model) exporter.write(progress.step, saver.first_step());
+  if (config.checkpoint.save_final || !is_over()) saver.save_last();
+  if (is_over() && config.export_model) exporter.write(progress.step, saver.first_step());
   record.metrics().finish();
-  if (!first()) return;
+  if (first()) report_end(stop_signal);
+  saver.finish();  // failed saves are the run's error, after its other results
+  return {.step = progress.step,
+          .loss = progress.loss,
+          .stop_signal = stop_signal,
+          .checkpoint = saver.newest(),
+          .exported = exporter.folder(),
+          .export_validation = exporter.validation()};
+}
+
+void Trainer::Run::report_end(int stop_signal) const {
   report_kernels();
   if (progress.step == saver.first_step() && exporter.folder().empty()) return;
   const RunEnd end = summary(stop_signal);
@@ -219,16 +230,11 @@ RunEnd Trainer::Run::summary(int stop_signal) const {
 TrainResult Trainer::Run::train(bool handle_signals) {
   std::optional<SignalHandlers> handlers;
   if (handle_signals) handlers.emplace();  // before output: SIGPIPE must not end the run
-  begin();
-  const int stop_signal = run_steps(handlers ? &*handlers : nullptr);
-  end(stop_signal);
-  saver.finish();  // failed saves are the run's error, after its other results
-  return {.step = progress.step,
-          .loss = progress.loss,
-          .stop_signal = stop_signal,
-          .checkpoint = saver.newest(),
-          .exported = exporter.folder(),
-          .export_validation = exporter.validation()};
+  SignalHandlers* const signals = handlers ? &*handlers : nullptr;
+  begin(signals);
+  while (advance(signals)) {
+  }
+  return end(is_over() ? 0 : asked.stop_signal);
 }
 
 Trainer::Trainer(RunConfig config, Device device, int console, std::shared_ptr<const distributed::Ranks> ranks)
@@ -236,6 +242,24 @@ Trainer::Trainer(RunConfig config, Device device, int console, std::shared_ptr<c
 Trainer::~Trainer() = default;
 TrainResult Trainer::run(bool handle_signals) {
   return run_->record.logging_errors([&] { return run_->train(handle_signals); });
+}
+void Trainer::add_metrics(std::unique_ptr<MetricsSink> sink) {
+  run_->record.add_metrics(std::move(sink));
+}
+void Trainer::begin() {
+  run_->record.logging_errors([this] { run_->begin(nullptr); });
+}
+bool Trainer::step() {
+  return run_->record.logging_errors([this] { return run_->advance(nullptr); });
+}
+TrainResult Trainer::end() {
+  return run_->record.logging_errors([this] { return run_->end(0); });
+}
+RunSession& Trainer::session() noexcept {
+  return *run_->session;
+}
+const RunProgress& Trainer::progress() const noexcept {
+  return run_->progress;
 }
 
 }  // namespace quench

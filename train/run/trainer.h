@@ -8,7 +8,10 @@
 #include "core/device/device.h"
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
+#include "train/metrics/metrics_sink.h"
+#include "train/record/run_progress.h"
 #include "train/run/export_validation.h"
+#include "train/session/run_session.h"
 
 namespace quench {
 
@@ -38,6 +41,21 @@ class Trainer {
   // With `handle_signals`, handlers of core/system/signals.h are installed until it returns, one run of a process at a
   // time; a second stop signal ends the process. Without, the process keeps its handlers.
   TrainResult run(bool handle_signals = true);
+
+  // A further destination of the run's metrics, on rank 0. Before begin() or run().
+  void add_metrics(std::unique_ptr<MetricsSink> sink);
+
+  // The parts of run(), for a loop of one's own without signal handlers: begin() once, then step(), then end() once.
+  // Errors and ranks as in run().
+  void begin();
+  // One optimizer step, with the evaluation and the save that are due. False, without a step: the run is over.
+  bool step();
+  // The last checkpoint and, if the run is over, its export. Before that it is as after a stop signal: the run resumes.
+  TrainResult end();
+  // Model, optimizer and objective.
+  [[nodiscard]] RunSession& session() noexcept;
+  // Completed steps and tokens, and the last loss.
+  [[nodiscard]] const RunProgress& progress() const noexcept;
 
  private:
   struct Run;

@@ -51,11 +51,13 @@ struct Trainer::Run {
   void plan_steps();
   void open_loader();
   // Run files, reports and metrics on rank 0; then checkpoints and data.
-  void begin();
-  // Steps and evaluations, to the last one, a stop signal or an error. Returns the stop signal, or 0.
-  int run_steps(SignalHandlers* signals);
-  // Last checkpoint, export and summary.
-  void end(int stop_signal);
+  void begin(SignalHandlers* signals);
+  // All steps done, or early stopping.
+  [[nodiscard]] bool is_over() const { return progress.step >= steps || record.best().exhausted(); }
+  // A step with the evaluation and the save that are due; false, without a step, if the run is over or asked to stop.
+  bool advance(SignalHandlers* signals);
+  // Last checkpoint, export and summary. `stop_signal`: signal that has stopped the run, or 0.
+  TrainResult end(int stop_signal);
 
   // Since the last call, equal on all ranks.
   struct Requests {
@@ -81,6 +83,8 @@ struct Trainer::Run {
   void measure_ranks(StepMetrics& metrics);
   // True if the evaluation is the best.
   bool evaluate(SignalHandlers* signals);
+  // Rank 0: summary and follow-up commands.
+  void report_end(int stop_signal) const;
   [[nodiscard]] RunEnd summary(int stop_signal) const;
 
   StartTimes start;
@@ -103,6 +107,7 @@ struct Trainer::Run {
   std::unique_ptr<BatchLoader> loader;
   std::unique_ptr<LrSchedule> schedule;
   std::unique_ptr<StepTimer> timer;
+  Requests asked;                               // for the next step
   std::int64_t measured_step = 0;               // step of the last measure_ranks
   std::int64_t first_tokens = 0;                // tokens_seen at this start
   std::chrono::steady_clock::time_point begun;  // first batch

@@ -18,36 +18,33 @@ namespace quench {
 namespace fs = std::filesystem;
 
 Trainer::Run::Requests Trainer::Run::agreed_requests(SignalHandlers* signals) const {
-  std::array<std::int64_t, 2> asked{};
-  if (signals != nullptr) asked = {signals->stop_signal(), signals->take_save_request() ? 1 : 0};
-  distributed::all_reduce_numbers(*ranks->host, asked, distributed::ReduceOp::max, "signals");
-  return {static_cast<int>(asked[0]), asked[1] != 0};
+  std::array<std::int64_t, 2> numbers{};
+  if (signals != nullptr) numbers = {signals->stop_signal(), signals->take_save_request() ? 1 : 0};
+  distributed::all_reduce_numbers(*ranks->host, numbers, distributed::ReduceOp::max, "signals");
+  return {static_cast<int>(numbers[0]), numbers[1] != 0};
 }
 
-int Trainer::Run::run_steps(SignalHandlers* signals) {
+bool Trainer::Run::advance(SignalHandlers* signals) {
+  if (is_over() || asked.stop_signal != 0) return false;
   const auto is_due = [this](std::int64_t interval) { return interval > 0 && progress.step % interval == 0; };
-  const auto is_over = [this] { return progress.step >= steps || record.best().exhausted(); };
-  Requests asked = agreed_requests(signals);
-  while (!is_over() && asked.stop_signal == 0) {
-    bool improved = false;
-    try {
-      if (!run_step()) {
-        asked = agreed_requests(signals);
-        continue;
-      }
-      if (is_due(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0))
-        improved = evaluate(signals);
-    } catch (const std::exception& error) {
-      saver.save_before_end(error);
-      throw;
+  bool improved = false;
+  try {
+    if (!run_step()) {
+      asked = agreed_requests(signals);
+      return true;
     }
-    asked = agreed_requests(signals);
-    if (!saver.is_open()) continue;
-    saver.poll();
-    const bool keeps = improved && config.checkpoint.keep_best;
-    if ((asked.save || keeps || is_due(config.checkpoint.interval)) && (progress.step < steps || keeps)) saver.save();
+    if (is_due(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0))
+      improved = evaluate(signals);
+  } catch (const std::exception& error) {
+    saver.save_before_end(error);
+    throw;
   }
-  return is_over() ? 0 : asked.stop_signal;
+  asked = agreed_requests(signals);
+  if (!saver.is_open()) return true;
+  saver.poll();
+  const bool keeps = improved && config.checkpoint.keep_best;
+  if ((asked.save || keeps || is_due(config.checkpoint.interval)) && (progress.step < steps || keeps)) saver.save();
+  return true;
 }
 
 std::vector<Batch> Trainer::Run::next_step_batches() {

@@ -28,7 +28,7 @@ struct DivergenceTarget {
 
 struct DistillationLossArgs {
   Tensor logits;            // [N,V], contiguous; f32/bf16
-  DivergenceTarget target;  // of the teacher
+  DivergenceTarget target;  // distribution of the teacher
   Tensor labels;            // i32 [N]; kIgnoreLabel: outputs 0
   Tensor losses;            // out, f32 [N]: cross_entropy_weight CE + divergence_weight T^2 D
   Tensor cross_entropies;   // out, f32 [N]: CE of logits and labels

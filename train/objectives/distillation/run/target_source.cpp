@@ -80,7 +80,7 @@ class StoredTargetSource final : public TargetSource {
  private:
   TargetsOfRun run_;
   std::int64_t k_;
-  DivergenceTarget all_;  // of the micro-batch
+  DivergenceTarget all_;  // targets of the micro-batch
 };
 
 }  // namespace

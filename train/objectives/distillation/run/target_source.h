@@ -27,7 +27,7 @@ class TargetSource {
   virtual ~TargetSource() = default;
   // Before the student's forward pass. `states`: filled with hidden states of the teacher; or null.
   virtual void prepare(const ObjectiveInput& in, TeacherStates* states) = 0;
-  // Of the prepared micro-batch, once.
+  // Rows of the prepared micro-batch, once.
   [[nodiscard]] virtual std::unique_ptr<TargetRows> take_rows() = 0;
   // As Objective::weight_offloader().
   [[nodiscard]] virtual const nn::WeightOffloader* offloader() const noexcept { return nullptr; }
