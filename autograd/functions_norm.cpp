@@ -9,8 +9,8 @@ namespace {
 
 // `dsum` if it has no other references, else a new tensor.
 Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
-  // Two references: the gradient object's and the caller's.
-  if (dsum.defined() && dsum.storage().use_count() <= 2) return dsum;
+  // Two handles: the gradient's and the caller's.
+  if (dsum.defined() && dsum.is_exclusive(2)) return dsum;
   return Tensor::empty_like(like);
 }
 

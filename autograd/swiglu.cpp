@@ -67,7 +67,7 @@ class RecordedSwiglu final : public SwigluBackward {
   void take_saved() {
     gate_up = saved_.get();
     handle_->recompute = nullptr;
-    const bool alone = gate_up.storage().use_count() <= 2;  // the saved tensor and `gate_up`
+    const bool alone = gate_up.is_exclusive(2);  // the saved tensor and `gate_up`
     dgate_up = alone ? gate_up : Tensor::empty_like(gate_up);
   }
 
@@ -154,7 +154,7 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
       const Tensor kept = saved.get(), dout = dout_of->value();
       // Last read of the saved tensor: its buffer is reused for the gradient, unless shared.
       handle->recompute = nullptr;
-      const bool alone = kept.storage().use_count() <= 2;  // the saved tensor and `kept`
+      const bool alone = kept.is_exclusive(2);  // the saved tensor and `kept`
       const Tensor dx = alone ? kept : Tensor::empty_like(kept);
       Tensor value;
       if (!handle->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());

@@ -22,7 +22,7 @@ GradientTarget Gradient::target() {
   QUENCH_CHECK(!fused_, "contribution to a gradient that a fused backward has consumed");
   const bool accumulate = valid_;
   fused_outputs_ = {};
-  if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
+  if (valid_ && !leaf_ && !tensor_.is_exclusive()) {
     tensor_ = tensor_.clone();  // shared with another gradient
   }
   if (!tensor_.defined() && make_buffer_) {
@@ -49,7 +49,7 @@ void Gradient::contribute(const Tensor& tensor, QuantOutputs fused_outputs) {
     return;
   }
   fused_outputs_ = {};
-  if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
+  if (valid_ && !leaf_ && !tensor_.is_exclusive()) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty(shape_, dtype_, device_);
     add({tensor_, tensor, sum});

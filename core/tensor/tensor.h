@@ -39,6 +39,11 @@ class Tensor {
   [[nodiscard]] Device device() const { return storage_ ? storage_->device() : Device{}; }
   [[nodiscard]] bool is_contiguous() const;
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
+  // Number of tensors that share the storage, views included; 0 if undefined.
+  [[nodiscard]] long handles() const noexcept { return storage_.use_count(); }
+  // Whether the caller may overwrite or keep the storage: only the `own` handles that it knows of share it, this tensor
+  // among them. Holds as long as the caller makes no copy; one thread owns the handles of a storage.
+  [[nodiscard]] bool is_exclusive(long own = 1) const noexcept { return handles() <= own; }
 
   [[nodiscard]] void* raw_data() const noexcept { return data_; }
   // Throws if T is not the dtype.

@@ -154,7 +154,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
     void operator()() const {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Tensor dy = dy_of->value();
-      const bool alone = dy.storage().use_count() <= 2;  // two references: the gradient's and `dy`
+      const bool alone = dy.is_exclusive(2);  // the gradient's handle and `dy`
       const GroupRows of_dy = ends.of_dy(dy);
       const WantedForms wanted{.rowwise = dx && r.products.dgrad,
                                .grouped_columnwise = dw && r.products.wgrad,

@@ -64,9 +64,7 @@ Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, c
   if (!codes.defined() || !keep_) return {codes, std::move(acquired)};
   // Payload and scales that the storage made for this use are kept as they are, those in its own buffers as a copy.
   constexpr long kHandles = 2;  // `acquired` and `codes`
-  const auto own = [](const Tensor& tensor) {
-    return tensor.storage().use_count() <= kHandles ? tensor : tensor.clone();
-  };
+  const auto own = [](const Tensor& tensor) { return tensor.is_exclusive(kHandles) ? tensor : tensor.clone(); };
   kept = {QuantTensor(codes.format(), codes.shape(), codes.source_dtype(), own(codes.payload()), own(codes.scales())),
           parameter.version};
   return {kept.codes, {}};

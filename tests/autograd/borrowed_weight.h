@@ -24,7 +24,7 @@ class BorrowedValues final : public autograd::WeightStorage {
   void release() noexcept override {
     if (--users_ > 0) return;
     std::fill_n(static_cast<unsigned char*>(lent_.raw_data()), lent_.nbytes(), static_cast<unsigned char>(0xFF));
-    EXPECT_EQ(lent_.storage().use_count(), 1) << "somebody keeps the bytes of a weight";
+    EXPECT_TRUE(lent_.is_exclusive()) << "somebody keeps the bytes of a weight";
     lent_ = Tensor();
   }
   [[nodiscard]] int requests() const noexcept { return requests_; }

@@ -36,9 +36,9 @@ class KeepingMeter final : public nn::LinearObserver {
   [[nodiscard]] nn::Variable observe(const nn::Variable& x, const nn::Parameter& weight,
                                      const nn::Weight& bias) const override {
     const std::int64_t before = bytes_in_use();
-    const auto owners = x.value().storage().use_count();
+    const long handles = x.value().handles();
     nn::Variable y = wrapped().apply(x, weight, bias);
-    const bool holds_x = x.value().storage().use_count() > owners;
+    const bool holds_x = !x.value().is_exclusive(handles);
     const std::int64_t own = bytes_in_use() - before - bytes_like(y.value());
     if (Tape::current() == nullptr)
       kept_ = {own, SavedInput::Form::layer_recomputed};

@@ -39,6 +39,20 @@ std::vector<std::int32_t> elements(const Tensor& t) {
 
 using Values = std::vector<std::int32_t>;
 
+TEST(Tensor, IsExclusiveWithinTheHandlesThatItsOwnerKnows) {
+  const Tensor t = counting({2, 3});
+  EXPECT_TRUE(t.is_exclusive());
+  {
+    const Tensor view = t.narrow(0, 0, 1);
+    EXPECT_FALSE(t.is_exclusive());
+    EXPECT_FALSE(view.is_exclusive());
+    EXPECT_TRUE(t.is_exclusive(2));
+    EXPECT_EQ(view.handles(), 2);
+  }
+  EXPECT_TRUE(t.is_exclusive());
+  EXPECT_EQ(Tensor().handles(), 0);
+}
+
 TEST(Tensor, DefaultIsUndefined) {
   const Tensor t;
   EXPECT_FALSE(t.defined());
