@@ -29,7 +29,7 @@ Variable scale(const Variable& x, float factor);
 // Rows of table [V,H] for ids i32 [N].
 Variable embedding(const Weight& table, const Tensor& ids);
 
-// RMSNorm over the last axis of x [N,H]. `wanted`: fused quantization outputs, returned in fused_outputs().
+// RMSNorm over the last axis of x [N,H]. `wanted`: fused quantization outputs, answered in fused().
 Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& form,
                   const QuantOutputRequest& wanted = {});
 

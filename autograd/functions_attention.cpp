@@ -96,7 +96,7 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
                             .positions = positions,
                             .inverse = true,
                             .quant_outputs = codes});
-        return dqkv->contribute(unstored_value(dout.shape(), dout), codes);
+        return dqkv->contribute(FusedValue::codes_only(dout.shape(), dout, codes));
       }
       if (!dout.is_exclusive(2)) dout = dout.clone();
       quench::rope({.x = head_view(dout, layout, 0, rotated).narrow(2, 0, dim),

@@ -186,15 +186,13 @@ Variable permute_tokens(const Variable& x, const TokenPermutation& rows) {
     };
   });
   if (!recorded) return out;
-  const auto handle = std::make_shared<RecomputeHandle>();
-  handle->recompute = [saved = Saved(x), rows, shape = out.value().shape()] {
+  out.set_recompute(std::make_shared<RecomputeHandle>([saved = Saved(x), rows, shape = out.shape()] {
     const MemoryScope again_scope(MemoryCategory::workspace);
     const Tensor kept = saved.get();
     const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
     quench::permute_tokens({.x = kept, .pairs = rows.pairs, .choices = rows.choices, .out = value});
     return value;
-  };
-  out.set_recompute(handle);
+  }));
   return out;
 }
 

@@ -33,9 +33,9 @@ void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, cons
     args.dweight = into.tensor;
     args.accumulate_dweight = into.accumulate;
   }
-  if (handle != nullptr && !handle->waiting.empty()) args.y = Tensor::empty_like(x);
+  if (handle != nullptr && handle->has_uses()) args.y = Tensor::empty_like(x);
   rms_norm_backward(args);
-  if (handle != nullptr) handle->run_waiting(std::move(args.y));
+  if (handle != nullptr) handle->run_uses(std::move(args.y));
 }
 
 // Norms write no transposed codes; transposing the codes is cheaper than another pass over the values.
@@ -83,21 +83,18 @@ Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& fo
                     .y = result,
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
-  Variable y(result.defined() ? result : unstored_value(in.shape(), in));
-  y.set_fused_outputs(quant_outputs);
-  const auto handle = std::make_shared<RecomputeHandle>();
-  const bool recorded = Tape::record("rms_norm", {x, weight}, std::array{&y}, [&] {
-    handle->recompute = recompute_norm(in, weight, form);
-    handle->recomputes = true;
+  Variable y(FusedValue::produced(result, in.shape(), in, quant_outputs));
+  Tape::record("rms_norm", {x, weight}, std::array{&y}, [&] {
+    const auto handle = std::make_shared<RecomputeHandle>(recompute_norm(in, weight, form), true);
+    y.set_recompute(handle);
     return [in, handle, weight, form, rstd, dx = x.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor into = Tensor::empty_like(in);
-      const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->request_to_producer(), into) : QuantOutputs{};
-      norm_backward(dy->value(), in, weight, rstd, Tensor(), into, form, handle.get(), fused_outputs);
-      if (dx) dx->contribute(into, fused_outputs);
+      const QuantOutputs outputs = dx ? make_quant_outputs(dx->request_to_producer(), into) : QuantOutputs{};
+      norm_backward(dy->value(), in, weight, rstd, Tensor(), into, form, handle.get(), outputs);
+      if (dx) dx->contribute({into, outputs});
     };
   });
-  if (recorded) y.set_recompute(handle);
   return y;
 }
 
@@ -121,30 +118,27 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
                     .sum = sum.value(),
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
-  Variable y(result.defined() ? result : unstored_value(in.shape(), in));
-  y.set_fused_outputs(quant_outputs);
-  const auto handle = std::make_shared<RecomputeHandle>();
-  const bool recorded = Tape::record("add_rms_norm", {residual, delta, weight}, std::array{&sum, &y}, [&] {
-    handle->recompute = recompute_norm(sum.value(), weight, form);
-    handle->recomputes = true;
+  Variable y(FusedValue::produced(result, in.shape(), in, quant_outputs));
+  Tape::record("add_rms_norm", {residual, delta, weight}, std::array{&sum, &y}, [&] {
+    const auto handle = std::make_shared<RecomputeHandle>(recompute_norm(sum.value(), weight, form), true);
+    y.set_recompute(handle);
     return [x = sum.value(), handle, weight, form, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
             dsum_of = sum.gradient(), dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dsum = dsum_of->value();
       Tensor dx;
-      QuantOutputs fused_outputs;
+      QuantOutputs outputs;
       if (!dy_of->has_value()) {
         dx = dsum;
       } else {
         dx = norm_dx_buffer(x, dsum);
-        if (ddelta) fused_outputs = make_quant_outputs(ddelta->request_to_producer(), dx);
-        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, form, handle.get(), fused_outputs);
+        if (ddelta) outputs = make_quant_outputs(ddelta->request_to_producer(), dx);
+        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, form, handle.get(), outputs);
       }
       if (dresidual) dresidual->contribute(dx);
-      if (ddelta) ddelta->contribute(dx, fused_outputs);
+      if (ddelta) ddelta->contribute({dx, outputs});
     };
   });
-  if (recorded) y.set_recompute(handle);
   return {sum, y};
 }
 

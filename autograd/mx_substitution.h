@@ -1,7 +1,7 @@
 #pragma once
 // Substitution by values rounded to MX.
 
-#include "autograd/quant_output_request.h"
+#include "autograd/fused_value.h"
 #include "core/number/e8m0.h"
 
 namespace quench::autograd {

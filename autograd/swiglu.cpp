@@ -22,10 +22,10 @@ class RecordedSwiglu final : public SwigluBackward {
   }
 
   [[nodiscard]] bool begin() override {
-    if (!din_ || din_->quant_request().wanted() || !handle_->waiting.empty()) return false;
+    if (!din_ || din_->quant_request().wanted() || handle_->has_uses()) return false;
     const MemoryScope scope(MemoryCategory::activations);
     take_saved();
-    handle_->recomputes = false;
+    handle_->end_deferring();
     return true;
   }
 
@@ -41,7 +41,7 @@ class RecordedSwiglu final : public SwigluBackward {
     const QuantOutputRequest again = handle_->request();
     const QuantOutputs out_codes = make_coded_outputs(again, out_shape, gate_up);
     Tensor value;
-    if (!handle_->waiting.empty() && (again.value_needed || !out_codes.has_codes()))
+    if (handle_->has_uses() && (again.value_needed || !out_codes.has_codes()))
       value = Tensor::empty(out_shape, gate_up.dtype(), gate_up.device());
     swiglu_backward({.dout = dout,
                      .gate_up = gate_up,
@@ -53,20 +53,21 @@ class RecordedSwiglu final : public SwigluBackward {
     // Last read: freed before the deferred uses.
     dout = Tensor();
     dout_->release();
+    FusedValue gradient = FusedValue::produced(dgate_up, gate_up.shape(), gate_up, quant_outputs);
     if (!dgate_up.defined()) {
       saved_ = {};
-      gate_up = unstored_value(gate_up.shape(), gate_up);
+      gate_up = Tensor();
     }
-    if (!handle_->waiting.empty())
-      handle_->run_waiting(value.defined() ? std::move(value) : unstored_value(out_shape, gate_up), out_codes);
-    if (din_) din_->contribute(dgate_up.defined() ? dgate_up : gate_up, quant_outputs);
+    if (handle_->has_uses())
+      handle_->run_uses(FusedValue::produced(std::move(value), out_shape, gradient.operand(), out_codes));
+    if (din_) din_->contribute(std::move(gradient));
   }
 
  private:
   // Last read of the saved tensor: its buffer is reused for the gradient, unless shared.
   void take_saved() {
     gate_up = saved_.get();
-    handle_->recompute = nullptr;
+    handle_->end();
     const bool alone = gate_up.is_exclusive(2);  // the saved tensor and `gate_up`
     dgate_up = alone ? gate_up : Tensor::empty_like(gate_up);
   }
@@ -89,26 +90,23 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
     if (wanted.value_needed || !quant_outputs.has_codes()) result = Tensor::empty(half, in.dtype(), in.device());
     quench::swiglu({in, result, quant_outputs, activation});
   }
-  Variable out(result.defined() ? result : unstored_value(half, in));
-  out.set_fused_outputs(quant_outputs);
-  const auto handle = std::make_shared<RecomputeHandle>();
-  const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
+  Variable out(FusedValue::produced(result, half, in, quant_outputs));
+  Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
-    const Shape shape = out.value().shape();
-    handle->recompute = [saved, shape, activation] {
+    const auto recompute = [saved, half, activation] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
-      const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
+      const Tensor value = Tensor::empty(half, kept.dtype(), kept.device());
       quench::swiglu({.gate_up = kept, .out = value, .activation = activation});
       return value;
     };
-    handle->recomputes = true;
+    const auto handle = std::make_shared<RecomputeHandle>(recompute, true);
+    out.set_recompute(handle);
     const auto backward =
         std::make_shared<RecordedSwiglu>(saved, handle, gate_up.gradient(), out.gradient(), activation);
     out.gradient()->set_fused_backward(backward);
     return [backward] { backward->run(); };
   });
-  if (recorded) out.set_recompute(handle);
   return out;
 }
 
@@ -117,25 +115,24 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
                        const std::optional<ClampedUnit>& clamped) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
-  Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
+  const Tensor result = Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device());
   const Tensor factors = weights.value(), pairs = rows.pairs;
   // Rounded output requires recompute of the unrounded matrix in the backward pass.
   const bool recomputes = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
   const auto rounding =
-      recomputes && out.value().size(1) % kMxBlockSize == 0 ? request.substitution_as<MxSubstitution>() : nullptr;
-  out.set_substitution(rounding);
+      recomputes && result.size(1) % kMxBlockSize == 0 ? request.substitution_as<MxSubstitution>() : nullptr;
   quench::expert_swiglu({.gate_up = in,
                          .weights = factors,
                          .pairs = pairs,
-                         .out = out.value(),
+                         .out = result,
                          .score_before_experts = score_before_experts,
                          .round = rounding ? std::optional(rounding->mode) : std::nullopt,
                          .clamped = clamped});
-  const auto handle = std::make_shared<RecomputeHandle>();
-  const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
+  Variable out(FusedValue::substituted(result, rounding));
+  Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
-    const Shape shape = out.value().shape();
-    handle->recompute = [saved, shape, factors, pairs, score_before_experts, clamped] {
+    const Shape shape = result.shape();
+    const auto recompute = [saved, shape, factors, pairs, score_before_experts, clamped] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
@@ -147,17 +144,18 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
                              .clamped = clamped});
       return value;
     };
-    handle->recomputes = true;
+    const auto handle = std::make_shared<RecomputeHandle>(recompute, true);
+    out.set_recompute(handle);
     return [saved, shape, factors, pairs, score_before_experts, clamped, handle, din = gate_up.gradient(),
             dweights = weights.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor kept = saved.get(), dout = dout_of->value();
       // Last read of the saved tensor: its buffer is reused for the gradient, unless shared.
-      handle->recompute = nullptr;
+      handle->end();
       const bool alone = kept.is_exclusive(2);  // the saved tensor and `kept`
       const Tensor dx = alone ? kept : Tensor::empty_like(kept);
       Tensor value;
-      if (!handle->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
+      if (handle->has_uses()) value = Tensor::empty(shape, kept.dtype(), kept.device());
       const Tensor df = Tensor::empty_like(factors);
       expert_swiglu_backward({.dout = dout,
                               .gate_up = kept,
@@ -168,12 +166,11 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
                               .out = value,
                               .score_before_experts = score_before_experts,
                               .clamped = clamped});
-      handle->run_waiting(std::move(value));
+      handle->run_uses(std::move(value));
       if (dweights) dweights->contribute(df);
       if (din) din->contribute(dx);
     };
   });
-  if (recorded) out.set_recompute(handle);
   return out;
 }
 

@@ -26,6 +26,9 @@ Tape* Tape::current() noexcept {
 
 bool Tape::record(std::string_view name, std::span<const Input> inputs, std::span<Variable* const> outputs,
                   const std::function<std::function<void()>()>& make_backward) {
+  // A copy of a recorded variable: its quantized forms and its recompute are those of another value.
+  for (Variable* v : outputs)
+    if (v->requires_grad()) v->set_value(Tensor(v->value()));
   const bool wanted = std::ranges::any_of(inputs, [](const Input& input) { return input.gradient != nullptr; });
   if (!wanted) return false;
   if (current_counter != nullptr) {
@@ -40,7 +43,7 @@ bool Tape::record(std::string_view name, std::span<const Input> inputs, std::spa
     node.inputs.push_back(gradient);
   }
   for (Variable* v : outputs) {
-    v->set_gradient(std::make_shared<Gradient>(v->value().shape(), v->value().dtype(), v->value().device(), false));
+    v->set_gradient(std::make_shared<Gradient>(v->shape(), v->dtype(), v->device(), false));
     node.outputs.push_back(v->gradient());
   }
   node.backward = in_this_part(make_backward());
@@ -82,6 +85,7 @@ void Tape::backward() {
     const bool reached =
         node.outputs.empty() || std::ranges::any_of(node.outputs, [](const auto& g) { return g->valid_; });
     if (reached) node.backward();
+    for (const auto& output : node.outputs) output->run_deferred();
     for (const auto& output : node.outputs) output->release();
     node.backward = nullptr;  // frees saved tensors before hooks run
     for (const auto& input : node.inputs) input->end_use();
@@ -112,8 +116,9 @@ UseCounter::~UseCounter() {
 Saved::Saved(const Variable& variable) {
   const Tape* tape = Tape::current();
   const bool selective = tape != nullptr && tape->recompute() == Recompute::selective;
-  if (variable.recompute() && (selective || is_unstored(variable.value()))) {
-    recompute_ = variable.recompute();
+  const FusedValue& value = variable.fused();
+  if (value.recompute() != nullptr && (selective || value.form() != ValueForm::stored)) {
+    recompute_ = value.recompute();
   } else {
     tensor_ = variable.value();
   }
@@ -131,26 +136,24 @@ Saved Saved::large(const Variable& variable) {
 }
 
 Saved Saved::recomputed(const Variable& variable) {
-  QUENCH_CHECK(variable.recompute() != nullptr, "recomputed: {} has no recompute handle", variable.value().describe());
+  QUENCH_CHECK(variable.fused().recompute() != nullptr, "recomputed: a value of shape {} without recompute handle",
+               variable.shape().to_string());
   Saved saved;
-  saved.recompute_ = variable.recompute();
+  saved.recompute_ = variable.fused().recompute();
   return saved;
 }
 
 Tensor Saved::get() const {
   if (offloaded_) return offloader_->get(*offloaded_);
-  return recompute_ ? recompute_->recompute() : tensor_;
+  return recompute_ ? recompute_->value() : tensor_;
 }
 
 bool Saved::defer(RecomputeHandle::Use use) const {
-  if (!recompute_ || !recompute_->recomputes) return false;
-  recompute_->waiting.push_back(std::move(use));
-  return true;
+  return recompute_ != nullptr && recompute_->defer(std::move(use));
 }
 
 bool Saved::defer(std::function<void(const Tensor&)> use) const {
-  return defer(
-      {.run = [use = std::move(use)](const Tensor& value, const QuantOutputs&) { use(value); }, .request = {}});
+  return defer(RecomputeHandle::Use{[use = std::move(use)](const FusedValue& value) { use(value.value()); }});
 }
 
 }  // namespace quench::autograd

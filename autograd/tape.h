@@ -39,7 +39,8 @@ class Tape {
   };
 
   // Records a function. `inputs` and `outputs`, which get their Gradient objects here, list every gradient that it
-  // writes or reads. Returns false and records nothing if no input requires a gradient.
+  // writes or reads. An output that is a copy of a recorded variable loses the quantization outputs and the recompute
+  // handle of that. Returns false and records nothing if no input requires a gradient.
   static bool record(std::string_view name, std::span<const Input> inputs, std::span<Variable* const> outputs,
                      const std::function<std::function<void()>()>& make_backward);
   static bool record(std::string_view name, std::initializer_list<Input> inputs, std::span<Variable* const> outputs,
@@ -126,7 +127,8 @@ class UseCounter {
 class Saved {
  public:
   Saved() = default;
-  // Under selective recompute, and of values that only exist as codes, saves the recompute handle if there is one.
+  // Under selective recompute, and of values that were left out or substituted, saves the recompute handle if there is
+  // one. Throws as Variable::value() if the value is not to be had.
   explicit Saved(const Variable& variable);
   explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
   // For a large tensor that is not written any more and read once: may be offloaded.

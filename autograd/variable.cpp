@@ -4,15 +4,6 @@
 
 namespace quench::autograd {
 
-Variable Variable::detach() const {
-  QUENCH_CHECK(
-      !value_.defined() || !is_unstored(value_),
-      "detach: the value of shape {} was left out, since its producer wrote only float8 codes for one consumer; "
-      "request it with QuantOutputRequest::value_needed",
-      value_.shape().to_string());
-  return Variable(value_);
-}
-
 bool Gradient::begin_fused(FusedBackward& op) {
   if (valid_ || pending_uses_ != kProducersUse || !op.begin()) return false;
   return fused_ = valid_ = true;
@@ -21,39 +12,38 @@ bool Gradient::begin_fused(FusedBackward& op) {
 GradientTarget Gradient::target() {
   QUENCH_CHECK(!fused_, "contribution to a gradient that a fused backward has consumed");
   const bool accumulate = valid_;
-  fused_outputs_ = {};
-  if (valid_ && !leaf_ && !tensor_.is_exclusive()) {
-    tensor_ = tensor_.clone();  // shared with another gradient
-  }
-  if (!tensor_.defined() && make_buffer_) {
-    tensor_ = std::exchange(make_buffer_, nullptr)();
-    QUENCH_CHECK(tensor_.shape() == shape_ && tensor_.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
-                 tensor_.describe(), to_string(dtype_), shape_.to_string());
+  if (valid_ && !leaf_ && !value_.value().is_exclusive()) {
+    value_ = value_.value().clone();  // shared with another gradient
+  } else if (value_.defined()) {
+    value_ = value_.value();  // without quantization outputs
+  } else if (make_buffer_) {
+    value_ = std::exchange(make_buffer_, nullptr)();
+    QUENCH_CHECK(value_.shape() == shape_ && value_.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
+                 value_.value().describe(), to_string(dtype_), shape_.to_string());
     set_outside_ = true;
-  } else if (!tensor_.defined()) {
+  } else {
     const MemoryScope scope(leaf_ ? MemoryCategory::gradients : MemoryCategory::activations);
-    tensor_ = Tensor::empty(shape_, dtype_, device_);
+    value_ = Tensor::empty(shape_, dtype_, device_);
   }
   valid_ = true;
-  return {tensor_, accumulate};
+  return {value_.value(), accumulate};
 }
 
-void Gradient::contribute(const Tensor& tensor, QuantOutputs fused_outputs) {
-  QUENCH_CHECK(tensor.shape() == shape_, "gradient of shape {} contributed to a variable of shape {}",
-               tensor.shape().to_string(), shape_.to_string());
+void Gradient::contribute(FusedValue value) {
+  QUENCH_CHECK(value.shape() == shape_, "gradient of shape {} contributed to a variable of shape {}",
+               value.shape().to_string(), shape_.to_string());
   QUENCH_CHECK(!fused_, "contribution to a gradient that a fused backward has consumed");
-  if (!valid_ && !leaf_ && tensor.dtype() == dtype_) {
-    tensor_ = tensor;
-    fused_outputs_ = std::move(fused_outputs);
+  if (!valid_ && !leaf_ && value.dtype() == dtype_) {
+    value_ = std::move(value);
     valid_ = true;
     return;
   }
-  fused_outputs_ = {};
-  if (valid_ && !leaf_ && !tensor_.is_exclusive()) {
+  const Tensor& tensor = value.value();
+  if (valid_ && !leaf_ && !value_.value().is_exclusive()) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty(shape_, dtype_, device_);
-    add({tensor_, tensor, sum});
-    tensor_ = sum;
+    quench::add({value_.value(), tensor, sum});
+    value_ = sum;
     return;
   }
   const GradientTarget into = target();
@@ -66,17 +56,20 @@ void Gradient::contribute(const Tensor& tensor, QuantOutputs fused_outputs) {
 
 void Gradient::reset() noexcept {
   valid_ = false;
-  fused_outputs_ = {};
-  if (!set_outside_) tensor_ = Tensor();
+  if (!set_outside_) value_ = {};
 }
 
 void Gradient::release() noexcept {
   valid_ = fused_ = false;
   fused_backward_.reset();
+  recompute_.reset();
   set_outside_ = false;
-  tensor_ = Tensor();
+  value_ = {};
   make_buffer_ = nullptr;
-  fused_outputs_ = {};
+}
+
+void Gradient::run_deferred() {
+  if (const auto handle = recompute_.lock()) handle->run_remaining();
 }
 
 void Gradient::end_use() {
@@ -86,7 +79,7 @@ void Gradient::end_use() {
 
 void Gradient::set_buffer(std::function<Tensor()> make_buffer) {
   QUENCH_CHECK(leaf_, "set_buffer: the variable of this gradient is no leaf");
-  tensor_ = Tensor();
+  value_ = {};
   make_buffer_ = std::move(make_buffer);
   valid_ = false;
 }
@@ -94,8 +87,7 @@ void Gradient::set_buffer(std::function<Tensor()> make_buffer) {
 void Gradient::set_value(Tensor value) {
   QUENCH_CHECK(leaf_ && value.shape() == shape_ && value.dtype() == dtype_, "set_value: {} for a gradient of {}{}",
                value.describe(), to_string(dtype_), shape_.to_string());
-  fused_outputs_ = {};
-  tensor_ = std::move(value);
+  value_ = std::move(value);
   make_buffer_ = nullptr;
   set_outside_ = false;
   valid_ = true;
@@ -106,6 +98,11 @@ Variable Variable::leaf(Tensor value, DType gradient_dtype) {
   variable.gradient_ =
       std::make_shared<Gradient>(variable.value_.shape(), gradient_dtype, variable.value_.device(), true);
   return variable;
+}
+
+void Variable::set_recompute(std::shared_ptr<RecomputeHandle> recompute) {
+  if (gradient_ != nullptr) gradient_->set_recompute(recompute);
+  value_.set_recompute(std::move(recompute));
 }
 
 }  // namespace quench::autograd

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "autograd/fused_backward.h"
-#include "autograd/quant_output_request.h"
-#include "core/tensor/tensor.h"
+#include "autograd/fused_value.h"
 
 namespace quench::autograd {
 
@@ -27,14 +26,18 @@ class Gradient {
 
   [[nodiscard]] bool is_leaf() const noexcept { return leaf_; }
   [[nodiscard]] bool has_value() const noexcept { return valid_; }
-  [[nodiscard]] Tensor value() const { return valid_ ? tensor_ : Tensor(); }
+  // Undefined without a contribution. Throws as FusedValue::value().
+  [[nodiscard]] Tensor value() const { return valid_ ? value_.value() : Tensor(); }
+  // For the consumer whose quant_request() the producer may have answered.
+  [[nodiscard]] const FusedValue& fused() const noexcept { return value_; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
 
   // For in-place accumulation (GEMM with beta 1). Marks the gradient as valid.
   GradientTarget target();
   // Contribution: kept without a copy if first, accumulated otherwise, out of place if the tensor is shared with other
-  // gradients. `fused_outputs`, as requested by the consumer, are dropped by a further contribution.
-  void contribute(const Tensor& tensor, QuantOutputs fused_outputs = {});
+  // gradients. Its quantization outputs, as requested by the consumer, are dropped by a further contribution, which
+  // throws if the value was left out.
+  void contribute(FusedValue value);
 
   // For the sole producer of this gradient: the backward function of the op that reads it, begun, if of type `Op`. The
   // producer then computes that instead of this gradient; no contribution may follow. nullptr: contribute.
@@ -53,7 +56,9 @@ class Gradient {
   [[nodiscard]] QuantOutputRequest request_to_producer() const {
     return valid_ || pending_uses_ != kProducersUse ? QuantOutputRequest{} : request_;
   }
-  [[nodiscard]] const QuantOutputs& fused_outputs() const noexcept { return fused_outputs_; }
+
+  // The handle of this gradient's variable, by the op that made both. Not owned: its record on the tape does.
+  void set_recompute(std::weak_ptr<RecomputeHandle> handle) noexcept { recompute_ = std::move(handle); }
 
   // Drops the value and frees its buffer, unless set from outside. The first contribution overwrites: no memset.
   void reset() noexcept;
@@ -77,87 +82,61 @@ class Gradient {
   friend class Tape;
   static constexpr int kProducersUse = 1;  // the caller's own
   [[nodiscard]] bool begin_fused(FusedBackward& op);
+  // By the tape, after the op's record: uses that no backward function of the op has run.
+  void run_deferred();
 
   Shape shape_;
   DType dtype_;
   Device device_;
   bool leaf_;
-  bool set_outside_ = false;  // tensor_ comes from make_buffer_
+  bool set_outside_ = false;  // value_ comes from make_buffer_
   bool valid_ = false;
   bool fused_ = false;    // computed within a fused backward, without a value
   int pending_uses_ = 0;  // recorded functions that have not run yet
-  Tensor tensor_;
+  FusedValue value_;
   std::function<Tensor()> make_buffer_;
   QuantOutputRequest request_;
-  QuantOutputs fused_outputs_;  // quantized forms of tensor_
+  std::weak_ptr<RecomputeHandle> recompute_;
   std::weak_ptr<FusedBackward> fused_backward_;
   std::vector<std::function<void()>> ready_hooks_;
-};
-
-// Recomputes a value in the backward pass instead of saving it.
-struct RecomputeHandle {
-  std::function<Tensor()> recompute;
-  // Deferred use of the recomputed value; `request` is answered only for a sole use.
-  struct Use {
-    std::function<void(Tensor value, const QuantOutputs& outputs)> run;
-    QuantOutputRequest request;
-  };
-  // Run when the producer recomputes the value in the backward pass. Empty if `recomputes` is false.
-  std::vector<Use> waiting;
-  bool recomputes = false;
-
-  // The request if there is one use; several get the value alone.
-  [[nodiscard]] QuantOutputRequest request() const {
-    return waiting.size() == 1 ? waiting.front().request : QuantOutputRequest{};
-  }
-  // The last use gets the caller's reference, and may free the value.
-  void run_waiting(Tensor value, const QuantOutputs& outputs = {}) {
-    const std::vector<Use> uses = std::exchange(waiting, {});
-    for (std::size_t i = 0; i < uses.size(); ++i) uses[i].run(i + 1 < uses.size() ? value : std::move(value), outputs);
-  }
 };
 
 class Variable {
  public:
   Variable() = default;  // undefined: an absent optional input
   explicit Variable(Tensor value) : value_(std::move(value)) {}
+  explicit Variable(FusedValue value) : value_(std::move(value)) {}
   // gradient_dtype may differ from the value's (f32 gradients of bf16 weights).
   static Variable leaf(Tensor value, DType gradient_dtype);
   static Variable leaf(Tensor value) { return leaf(value, value.dtype()); }
 
   [[nodiscard]] bool defined() const noexcept { return value_.defined(); }
-  [[nodiscard]] const Tensor& value() const noexcept { return value_; }
+  [[nodiscard]] const Shape& shape() const noexcept { return value_.shape(); }
+  [[nodiscard]] DType dtype() const noexcept { return value_.dtype(); }
+  [[nodiscard]] Device device() const { return value_.device(); }
+  // Throws invalid_argument if the producer left the value out for another consumer, or substituted it
+  // (FusedValue::value()).
+  [[nodiscard]] const Tensor& value() const { return value_.value(); }
+  // Another value: without quantization outputs and recompute handle.
   void set_value(Tensor value) { value_ = std::move(value); }
+  // For the consumer whose request the producer may have answered, and for what is saved of the value.
+  [[nodiscard]] const FusedValue& fused() const noexcept { return value_; }
   [[nodiscard]] bool requires_grad() const noexcept { return gradient_ != nullptr; }
   [[nodiscard]] const std::shared_ptr<Gradient>& gradient() const noexcept { return gradient_; }
   [[nodiscard]] Tensor grad() const { return gradient_ ? gradient_->value() : Tensor(); }
-  // Without gradient, quantization outputs and recompute handle. Throws invalid_argument for a value that its producer
-  // left out (unstored_value()).
-  [[nodiscard]] Variable detach() const;
+  // Without gradient, quantization outputs and recompute handle. Throws as value().
+  [[nodiscard]] Variable detach() const { return Variable(value()); }
   void set_gradient(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
 
-  void set_fused_outputs(QuantOutputs fused_outputs) { fused_outputs_ = std::move(fused_outputs); }
-  [[nodiscard]] const QuantOutputs& fused_outputs() const noexcept { return fused_outputs_; }
-
-  // The request that the value answers; nullptr: the op's result. Recompute returns the result.
-  void set_substitution(std::shared_ptr<const ValueSubstitution> request) { substitution_ = std::move(request); }
-  [[nodiscard]] const std::shared_ptr<const ValueSubstitution>& substitution() const noexcept { return substitution_; }
-
-  // Saving the value again costs no memory.
-  void set_saved_by_producer() noexcept { saved_by_producer_ = true; }
-  [[nodiscard]] bool saved_by_producer() const noexcept { return saved_by_producer_; }
-
-  // Under selective recompute saved in place of the value.
-  void set_recompute(std::shared_ptr<RecomputeHandle> recompute) { recompute_ = std::move(recompute); }
-  [[nodiscard]] const std::shared_ptr<RecomputeHandle>& recompute() const noexcept { return recompute_; }
+  // By the producer of the value: it keeps the value until its backward function.
+  void set_saved_by_producer() noexcept { value_.set_saved_by_producer(); }
+  // By the producer of the value, after or within Tape::record(): under selective recompute, and where the value was
+  // left out, saved in place of the value.
+  void set_recompute(std::shared_ptr<RecomputeHandle> recompute);
 
  private:
-  Tensor value_;
-  QuantOutputs fused_outputs_;
+  FusedValue value_;
   std::shared_ptr<Gradient> gradient_;
-  std::shared_ptr<RecomputeHandle> recompute_;
-  std::shared_ptr<const ValueSubstitution> substitution_;
-  bool saved_by_producer_ = false;
 };
 
 }  // namespace quench::autograd

@@ -45,12 +45,11 @@ Variable ExpertLinear::forward_and_sum(const Variable& x, const Variable& weight
 Variable ExpertLinear::forward_tokens_with_recompute(const Variable& x, const autograd::TokenPermutation& rows) const {
   Variable y = forward_tokens(x, rows);
   if (!y.requires_grad()) return y;
-  const auto handle = std::make_shared<autograd::RecomputeHandle>();
-  handle->recompute = [this, kernel = kernel_, saved = autograd::Saved(x), rows] {
-    const autograd::NoGrad no_grad;
-    return with_bias(kernel->apply_to_tokens(Variable(saved.get()), weight_, rows), rows).value();
-  };
-  y.set_recompute(handle);
+  y.set_recompute(
+      std::make_shared<autograd::RecomputeHandle>([this, kernel = kernel_, saved = autograd::Saved(x), rows] {
+        const autograd::NoGrad no_grad;
+        return with_bias(kernel->apply_to_tokens(Variable(saved.get()), weight_, rows), rows).value();
+      }));
   return y;
 }
 

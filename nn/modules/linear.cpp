@@ -24,18 +24,15 @@ Variable Linear::forward_with_recompute(const Variable& x) const {
   Variable y = forward(x);
   if (!y.requires_grad()) return y;
   QuantOutputs known;
-  known.amax = x.fused_outputs().own_amax();  // spares an amax pass over x; other fused outputs are too large to save
+  known.amax = x.fused().quant_outputs().own_amax();  // spares an amax pass; other outputs are too large to save
   const std::uint64_t pass = autograd::Tape::current() != nullptr ? autograd::Tape::current()->pass() : 0;
-  const auto handle = std::make_shared<autograd::RecomputeHandle>();
-  handle->recompute = [this, kernel = kernel_, saved = autograd::Saved(x), known, pass] {
-    autograd::Tape tape;
-    tape.set_pass(pass);
-    const autograd::TapeScope scope(tape);
-    Variable recomputed_x(saved.get());
-    recomputed_x.set_fused_outputs(known);
-    return kernel->recompute(recomputed_x, weight_, bias());
-  };
-  y.set_recompute(handle);
+  y.set_recompute(
+      std::make_shared<autograd::RecomputeHandle>([this, kernel = kernel_, saved = autograd::Saved(x), known, pass] {
+        autograd::Tape tape;
+        tape.set_pass(pass);
+        const autograd::TapeScope scope(tape);
+        return kernel->recompute(Variable(autograd::FusedValue(saved.get(), known)), weight_, bias());
+      }));
   return y;
 }
 

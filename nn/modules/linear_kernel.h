@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "autograd/quant_output_request.h"
 #include "autograd/tape.h"
 #include "core/ops/gated_activation.h"
 #include "core/ops/loss/lm_head_loss.h"

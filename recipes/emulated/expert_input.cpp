@@ -22,7 +22,7 @@ bool codes_save_memory(const autograd::Variable& x, const GroupRows& rows) {
 }
 
 bool is_recomputed_by_producer(const autograd::Variable& x, bool tokens) {
-  return !tokens && x.recompute() != nullptr && x.recompute()->recomputes;
+  return !tokens && x.fused().recompute() != nullptr && x.fused().recompute()->in_backward();
 }
 
 autograd::Saved saved_input(const autograd::Variable& x, bool recomputed) {

@@ -196,7 +196,8 @@ class EmulatedExperts final : public nn::ExpertKernel {
   }
 
   [[nodiscard]] Variable run(const Variable& x, const Weight& weight, const Ends& ends) const {
-    const Tensor in = x.value();
+    const Tensor rounded = x.fused().answer_to(input_quant_request().substitution);
+    const Tensor in = rounded.defined() ? rounded : x.value();
     const Shape of_each = expert_matrices(name(), in, weight, ends.rows.ends.size(0));
     const GroupRows of_x = ends.of_x(in);
     const MemoryScope scope(MemoryCategory::activations);
@@ -210,11 +211,10 @@ class EmulatedExperts final : public nn::ExpertKernel {
       }();
       kept_x = r_.rounding->saved_grouped_columnwise(copies, ends.rows.ends);
     }
-    const bool substituted = x.substitution() != nullptr && x.substitution() == input_quant_request().substitution;
     Variable y(rows_or_sums(of_x, of_each[1], ends.rows, ends.sums, [&](const Tensor& of_rows) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Acquired use = weight.acquire();
-      grouped_gemm({.a = substituted ? in : forward_operand(of_x),
+      grouped_gemm({.a = rounded.defined() ? rounded : forward_operand(of_x),
                     .b = r_.rowwise(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
                     .ends = ends.rows.ends,
                     .c = of_rows,

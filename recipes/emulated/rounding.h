@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-#include "autograd/quant_output_request.h"
+#include "autograd/fused_value.h"
 #include "core/number/e8m0.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/tensor/quant_tensor.h"

@@ -1,7 +1,7 @@
 #pragma once
 // GEMMs of a float8 scheme: native with padding, or emulated.
 
-#include "autograd/quant_output_request.h"
+#include "autograd/fused_value.h"
 #include "core/ops/scaled_gemm.h"
 #include "recipes/float8/matrix.h"
 

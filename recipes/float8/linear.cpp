@@ -12,6 +12,7 @@
 namespace quench::recipes {
 namespace {
 
+using autograd::FusedValue;
 using autograd::Gradient;
 using autograd::GradientTarget;
 using autograd::Saved;
@@ -59,12 +60,12 @@ struct Float8Linear::Backward {
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
-    Tensor dy = y_gradient->value();
+    Tensor dy = y_gradient->fused().operand();  // read as the request says, or only its codes
     const DType dtype = dy.dtype();
     const bool pads = products.size(rows) != rows || products.size(out) != out;
     Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
-    const QuantOutputs& fused = y_gradient->fused_outputs();
+    const QuantOutputs& fused = y_gradient->fused().quant_outputs();
     const Float8Matrix gradient(source, dy_uses, pads ? amax_of(fused) : fused, true, rounding, scaling);
     health.record(LayerOperand::output_gradient, source, gradient.rowwise(), dy.numel(), rounding.key.has_value());
     if (db == nullptr && (dx == nullptr || products.scheme().dgrad) && (dw == nullptr || products.scheme().wgrad)) {
@@ -97,33 +98,37 @@ struct Float8Linear::Backward {
   // Deferred if the producer recomputes x.
   void weight_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
     dw->begin_use();
-    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](Tensor recomputed_x, const QuantOutputs& codes) {
-      product(std::move(recomputed_x), codes);
+    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](FusedValue recomputed_x) {
+      product(std::move(recomputed_x));
       dw->end_use();
     };
-    if (x_codes.columnwise().defined()) return finish(Tensor(), {});
+    if (x_codes.columnwise().defined()) return finish({});
     autograd::QuantOutputRequest request =
         products.scheme().wgrad ? x_codes.columnwise_request() : autograd::QuantOutputRequest{};
     request.row_multiple = products.size(1);
-    if (!saved_x.defer({.run = finish, .request = request})) finish(saved_x.get(), {});
+    if (!saved_x.defer({.run = finish, .request = request})) finish(saved_x.get());
   }
 
-  [[nodiscard]] std::function<void(Tensor, const QuantOutputs&)> wgrad(const Tensor& dy,
-                                                                       const QuantTensor& dy_codes) const {
+  [[nodiscard]] std::function<void(FusedValue)> wgrad(const Tensor& dy, const QuantTensor& dy_codes) const {
     if (!products.scheme().wgrad)
-      return [dy, dw = dw](const Tensor& recomputed_x, const QuantOutputs&) {
+      return [dy, dw = dw](const FusedValue& recomputed_x) {
         const GradientTarget into = dw->target();
-        gemm(
-            {.a = dy, .b = recomputed_x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+        gemm({.a = dy,
+              .b = recomputed_x.value(),
+              .c = into.tensor,
+              .transpose_a = true,
+              .beta = into.accumulate ? 1.0f : 0.0f});
       };
-    return [products = products, dy_codes, x_codes = x_codes, dw = dw, m = rows, k = in, n = out](
-               Tensor recomputed_x, const QuantOutputs& codes) {
+    return [products = products, dy_codes, x_codes = x_codes, dw = dw, m = rows, k = in,
+            n = out](FusedValue recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
+      const QuantTensor& made = recomputed_x.quant_outputs().transposed_codes;
       const QuantTensor columnwise =
-          x_codes.columnwise().defined() || codes.transposed_codes.defined()
-              ? x_codes.make_columnwise(recomputed_x, codes)
-              : x_codes.make_columnwise(zero_padded(recomputed_x, products.size(m), products.size(k)));
-      recomputed_x = Tensor();
+          x_codes.columnwise().defined() ? x_codes.columnwise()
+          : made.defined()
+              ? made.transposed_view()
+              : x_codes.make_columnwise(zero_padded(recomputed_x.value(), products.size(m), products.size(k)));
+      recomputed_x = {};
       into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
                       products.multiply(dy_codes, columnwise, c, beta, *products.scheme().wgrad);
@@ -180,13 +185,13 @@ struct Float8Linear::Input {
 
 Float8Linear::Input Float8Linear::quantized(const Variable& x, bool wgrad_follows, bool columnwise_wanted,
                                             bool transpose_now, bool records) const {
-  const Tensor in = x.value();
+  const Tensor in = x.fused().operand();  // read as the request says, or only its codes
+  const QuantOutputs& fused = x.fused().quant_outputs();
   Float8Gemms products(scheme_, options_.emulate, in.device());
   // wgrad reduces over M, which is then padded as well.
   const std::int64_t rows = wgrad_follows && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
-  const Tensor source = x.fused_outputs().has_codes() ? in : zero_padded(in, rows, products.size(in.size(1)));
+  const Tensor source = fused.has_codes() ? in : zero_padded(in, rows, products.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
-  const QuantOutputs& fused = x.fused_outputs();
   return {products, in, source,
           Float8Matrix(source, products.input_uses(columnwise_wanted), pads ? amax_of(fused) : fused, transpose_now, {},
                        options_.scaling.input(records))};
@@ -229,14 +234,13 @@ nn::LinearOutput Float8Linear::do_run(const nn::LinearCall& call, const nn::Para
   if (call.mode == nn::LinearMode::recompute) return {Variable(recomputed(x, weight, bias))};
   if (call.epilogue == nn::LinearEpilogue::accumulate) return {forward(x, weight, bias, call.out, 1.0f)};
   const MemoryScope scope(MemoryCategory::activations);
-  const Tensor& in = x.value();
   return {
-      forward(x, weight, bias, Tensor::empty({in.size(0), weight.weight().shape()[0]}, in.dtype(), in.device()), 0.0f)};
+      forward(x, weight, bias, Tensor::empty({x.shape()[0], weight.weight().shape()[0]}, x.dtype(), x.device()), 0.0f)};
 }
 
 Variable Float8Linear::forward(const Variable& x, const nn::Parameter& weight, const Weight& bias, const Tensor& result,
                                float beta) const {
-  const Tensor in = x.value();
+  const Tensor& in = x.fused().operand();
   const Weight w = weight.weight();
   QUENCH_CHECK(in.rank() == 2 && w.shape().rank() == 2 && in.size(1) == w.shape()[1],
                "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", scheme_.name, in.describe(), w.describe());
@@ -274,7 +278,7 @@ Variable Float8Linear::forward(const Variable& x, const nn::Parameter& weight, c
 
 Tensor Float8Linear::recomputed(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const MemoryScope scope(MemoryCategory::activations);
-  Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
+  Tensor y = Tensor::empty({x.shape()[0], weight.global_shape[0]}, x.dtype(), x.device());
   // Same sizes as the recorded GEMM, so that a library selects the same kernel.
   multiply(quantized(x, weight.weight().requires_grad(), false, false, false), weight, bias, y, 0.0f, true,
            LayerHealth());

@@ -119,11 +119,6 @@ autograd::QuantOutputRequest Float8Matrix::columnwise_request() const {
   return request;
 }
 
-QuantTensor Float8Matrix::make_columnwise(const Tensor& x, const QuantOutputs& fused_outputs) const {
-  return fused_outputs.transposed_codes.defined() ? fused_outputs.transposed_codes.transposed_view()
-                                                  : make_columnwise(x);
-}
-
 void Float8Matrix::drop_codes() {
   rowwise_ = {};
   columnwise_ = {};

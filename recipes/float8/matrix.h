@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "autograd/quant_output_request.h"
+#include "autograd/fused_value.h"
 #include "core/ops/quantize/quant_outputs.h"
 #include "core/ops/quantize/quantize.h"
 #include "recipes/delayed_scaling.h"
@@ -33,10 +33,9 @@ class Float8Matrix {
   [[nodiscard]] bool can_make_columnwise() const noexcept { return columnwise_scale_.defined(); }
   // x must equal the constructor's tensor.
   [[nodiscard]] QuantTensor make_columnwise(const Tensor& x) const;
-  // For a producer that recomputes x: codes that make_columnwise() of its outputs takes in place of x. Empty unless
+  // For a producer that recomputes x: transposed codes that are the columnwise form. Empty unless
   // tensorwise, rounded to nearest.
   [[nodiscard]] autograd::QuantOutputRequest columnwise_request() const;
-  [[nodiscard]] QuantTensor make_columnwise(const Tensor& x, const QuantOutputs& fused_outputs) const;
   void keep_columnwise(const Tensor& x) { columnwise_ = make_columnwise(x); }
   // Scales stay.
   void drop_rowwise() { rowwise_ = {}; }

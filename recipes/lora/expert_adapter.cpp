@@ -40,7 +40,7 @@ Variable add_to_columns(const Variable& y, const Variable& update, std::int64_t 
         scale({.x = own, .factor = factor});
         dupdate->contribute(own);
       }
-      if (dy) dy->contribute(gradient, of_result->fused_outputs());
+      if (dy) dy->contribute(of_result->fused());
     };
   });
   return result;

@@ -58,7 +58,7 @@ struct LoraLinear::Backward {
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor dy = dy_of->value();
-    if (base) base->contribute(dy, dy_of->fused_outputs());
+    if (base) base->contribute(dy_of->fused());
     const Tensor dhidden = Tensor::empty(hidden.shape(), hidden.dtype(), hidden.device());
     const auto& pieces = adapter->pieces();
     std::vector<Weight::Acquired> b;

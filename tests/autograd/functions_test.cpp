@@ -61,7 +61,7 @@ TEST(Functions, SwigluGradients) {
 // y = x whose backward function computes SwiGLU's where it is offered, and counts that.
 Variable identity(const Variable& x, int& fused) {
   Variable y(x.value());
-  y.set_recompute(x.recompute());
+  y.set_recompute(x.fused().recompute());
   Tape::record("identity", {x}, std::array{&y}, [&] {
     return [dx = x.gradient(), dy = y.gradient(), &fused] {
       const auto op = dx->fused_backward<SwigluBackward>();

@@ -55,20 +55,20 @@ TEST(GradientBuffer, MustFitTheGradientOfALeaf) {
 }
 
 TEST(RecomputeHandle, TheLastDeferredUseMayFreeTheValue) {
-  RecomputeHandle handle;
+  RecomputeHandle handle([] { return Tensor(); }, true);
   std::weak_ptr<Storage> storage;
   std::vector<bool> freed;
-  const auto use = [&](Tensor value, const QuantOutputs&) {
+  const auto use = [&](FusedValue value) {
     EXPECT_TRUE(value.defined());
-    value = Tensor();
+    value = {};
     freed.push_back(storage.expired());
   };
-  handle.waiting = {{.run = use, .request = {}}, {.run = use, .request = {}}};
+  EXPECT_TRUE(handle.defer({.run = use}) && handle.defer({.run = use}));
   Tensor value = Tensor::zeros({5}, DType::f32);
   storage = value.storage();
-  handle.run_waiting(std::move(value));
+  handle.run_uses(std::move(value));
   EXPECT_EQ(freed, (std::vector<bool>{false, true}));
-  EXPECT_TRUE(handle.waiting.empty());
+  EXPECT_FALSE(handle.has_uses());
 }
 
 }  // namespace

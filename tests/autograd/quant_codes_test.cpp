@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 
 #include "autograd/functions.h"
 #include "autograd/swiglu.h"
@@ -57,26 +58,26 @@ TEST_P(QuantCodes, SwigluWritesTheCodesOfItsResult) {
       wanted.natural_codes = natural;
       wanted.value_needed = needed;
       const Variable out = swiglu(Variable(gate_up_), wanted);
-      expect_codes_of(value, out.fused_outputs(), wanted);
-      EXPECT_TRUE(out.fused_outputs().transposed_codes.defined());
-      EXPECT_EQ(out.value().shape(), value.shape());
-      if (needed)
-        EXPECT_TRUE(same_bits(out.value(), value));
-      else
-        EXPECT_THROW((void)amax(out.value(), Granularity::tensor), Error) << "no op reads what is not written";
+      expect_codes_of(value, out.fused().quant_outputs(), wanted);
+      EXPECT_TRUE(out.fused().quant_outputs().transposed_codes.defined());
+      EXPECT_EQ(out.shape(), value.shape());
+      EXPECT_EQ(out.fused().form(), needed ? ValueForm::stored : ValueForm::codes_only);
       if (needed) {
+        EXPECT_TRUE(same_bits(out.value(), value));
         EXPECT_TRUE(same_bits(out.detach().value(), value));
         continue;
       }
+      EXPECT_THROW((void)amax(out.fused().operand(), Granularity::tensor), Error) << "no op reads what is not written";
       // A detached variable would have neither the codes nor a way to the value.
-      try {
-        (void)out.detach();
-        ADD_FAILURE() << "detached";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-        EXPECT_NE(std::string(error.what()).find("detach: the value of shape [48, 32] was left out"), std::string::npos)
-            << error.what();
-      }
+      for (const auto& read : {std::function([&] { (void)out.value(); }), std::function([&] { (void)out.detach(); })})
+        try {
+          read();
+          ADD_FAILURE() << "read";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+          EXPECT_NE(std::string(error.what()).find("the value of shape [48, 32] was left out"), std::string::npos)
+              << error.what();
+        }
     }
 }
 
@@ -84,7 +85,7 @@ TEST_P(QuantCodes, RowsOffTheMultipleGetNoCodes) {
   QuantOutputRequest wanted = request();
   wanted.row_multiple = 32;
   const Variable out = swiglu(Variable(gate_up_), wanted);
-  EXPECT_FALSE(out.fused_outputs().has_codes());
+  EXPECT_FALSE(out.fused().quant_outputs().has_codes());
   EXPECT_TRUE(same_bits(out.value(), swiglu(Variable(gate_up_)).value()));
   EXPECT_TRUE(same_bits(wanted.amax_into, amax(out.value(), Granularity::tensor)));
 }
@@ -95,10 +96,10 @@ TEST_P(QuantCodes, NormsWriteNaturalCodesOfTheirResult) {
   const Tensor other = random_.normal({48, 64}, GetParam());
   QuantOutputRequest wanted = request(), of_sum = request();
   const Variable out = rms_norm(Variable(gate_up_), weight, form, wanted);
-  expect_codes_of(rms_norm(Variable(gate_up_), weight, form).value(), out.fused_outputs(), wanted);
+  expect_codes_of(rms_norm(Variable(gate_up_), weight, form).value(), out.fused().quant_outputs(), wanted);
   const auto [sum, normed] = add_rms_norm(Variable(gate_up_), Variable(other), weight, form, of_sum);
   expect_codes_of(add_rms_norm(Variable(gate_up_), Variable(other), weight, form).second.value(),
-                  normed.fused_outputs(), of_sum);
+                  normed.fused().quant_outputs(), of_sum);
 }
 
 // Gradient of gate_up as the producer contributes it, and what a use deferred to SwiGLU's backward pass gets.
@@ -117,8 +118,8 @@ BackwardResult run_backward(const Tensor& gate_up, const Tensor& dout, const Qua
   Variable in(gate_up.clone());
   Tape::record("source", {leaf}, std::array{&in}, [&] {
     return [&result, gradient = in.gradient()] {
-      result.gradient = gradient->value();
-      result.outputs = gradient->fused_outputs();
+      result.gradient = gradient->fused().operand();
+      result.outputs = gradient->fused().quant_outputs();
     };
   });
   in.gradient()->set_quant_request(wanted);
@@ -130,9 +131,9 @@ BackwardResult run_backward(const Tensor& gate_up, const Tensor& dout, const Qua
     return [&result, saved = Saved(out), dout, of_use, uses, gradient = out.gradient()] {
       for (int i = 0; i < uses; ++i)
         EXPECT_TRUE(saved.defer({.run =
-                                     [&result](const Tensor& value, const QuantOutputs& codes) {
-                                       result.value = value;
-                                       result.recomputed = codes;
+                                     [&result](const FusedValue& value) {
+                                       result.value = value.operand();
+                                       result.recomputed = value.quant_outputs();
                                      },
                                  .request = of_use}));
       gradient->contribute(dout);
@@ -180,8 +181,8 @@ TEST_P(QuantCodes, RopeBackwardWritesCodesInsteadOfValues) {
     Variable in(gate_up_.clone());
     Tape::record("source", {leaf}, std::array{&in}, [&] {
       return [&, gradient = in.gradient()] {
-        result = gradient->value();
-        outputs = gradient->fused_outputs();
+        result = gradient->fused().operand();
+        outputs = gradient->fused().quant_outputs();
       };
     });
     in.gradient()->set_quant_request(wanted);
@@ -221,7 +222,7 @@ TEST_P(QuantCodes, SummedGradientsGetNoCodes) {
     Tape::record("source", {leaf}, std::array{&in}, [&] {
       return [&, gradient = in.gradient()] {
         gradient_value = gradient->value().clone();
-        outputs = gradient->fused_outputs();
+        outputs = gradient->fused().quant_outputs();
       };
     });
     const QuantOutputRequest wanted = request();

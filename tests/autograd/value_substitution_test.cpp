@@ -27,12 +27,10 @@ struct Truncated final : ValueSubstitution {};  // a kind that autograd/ does no
 // x, truncated to integers on request.
 Variable truncating(const Variable& x, const QuantOutputRequest& request) {
   const auto truncated = request.substitution_as<Truncated>();
-  Variable out(x.value().clone());
+  const Tensor out = x.value().clone();
   if (truncated)
-    for (std::int64_t i = 0; i < out.value().numel(); ++i)
-      out.value().data<float>()[i] = std::trunc(out.value().data<float>()[i]);
-  out.set_substitution(truncated);
-  return out;
+    for (std::int64_t i = 0; i < out.numel(); ++i) out.data<float>()[i] = std::trunc(out.data<float>()[i]);
+  return Variable(FusedValue::substituted(out, truncated));
 }
 
 // SwiGLU of 2 * width columns.
@@ -48,25 +46,34 @@ TEST(ValueSubstitution, IsAnsweredByTheRequestItself) {
   EXPECT_FALSE(request.wanted()) << "no quantization outputs";
   const Variable x(floats({1, 3}, {1.5f, -2.25f, 3.0f}));
   const Variable asked = truncating(x, request);
-  EXPECT_EQ(asked.substitution(), request.substitution);
-  EXPECT_TRUE(same_bits(asked.value(), floats({1, 3}, {1.0f, -2.0f, 3.0f})));
-  EXPECT_EQ(truncating(x, {}).substitution(), nullptr);
+  EXPECT_EQ(asked.fused().form(), ValueForm::substituted);
+  EXPECT_TRUE(same_bits(asked.fused().answer_to(request.substitution), floats({1, 3}, {1.0f, -2.0f, 3.0f})));
+  EXPECT_EQ(truncating(x, {}).fused().form(), ValueForm::stored);
+}
+
+// For everyone else there is no value: not the other one in its place.
+TEST(ValueSubstitution, OtherReadersAreRefused) {
+  const QuantOutputRequest request{.substitution = std::make_shared<Truncated>()};
+  const Variable asked = truncating(Variable(floats({1, 3}, {1.5f, -2.25f, 3.0f})), request);
+  EXPECT_FALSE(asked.fused().answer_to(std::make_shared<Truncated>()).defined());
+  EXPECT_FALSE(asked.fused().answer_to(nullptr).defined());
+  EXPECT_THROW((void)asked.value(), Error);
+  EXPECT_THROW((void)asked.fused().operand(), Error);
+  EXPECT_THROW((void)asked.detach(), Error);
+  EXPECT_THROW(Saved{asked}, Error);
 }
 
 TEST(ValueSubstitution, UnknownKindIsIgnored) {
   const QuantOutputRequest mx{.substitution = std::make_shared<MxSubstitution>(MxScaleMode::rceil)};
   const Variable x(randn({2, 3}, 1));
-  EXPECT_EQ(truncating(x, mx).substitution(), nullptr);
   EXPECT_TRUE(same_bits(truncating(x, mx).value(), x.value()));
 
   const Variable plain = experts(32, {});
   const Variable unknown = experts(32, {.substitution = std::make_shared<Truncated>()});
-  EXPECT_EQ(unknown.substitution(), nullptr);
   EXPECT_TRUE(same_bits(unknown.value(), plain.value()));
   const Variable rounded = experts(32, mx);
-  EXPECT_EQ(rounded.substitution(), mx.substitution);
-  EXPECT_FALSE(same_bits(rounded.value(), plain.value()));
-  EXPECT_EQ(experts(24, mx).substitution(), nullptr) << "24 columns are no whole blocks";
+  EXPECT_FALSE(same_bits(rounded.fused().answer_to(mx.substitution), plain.value()));
+  EXPECT_EQ(experts(24, mx).fused().form(), ValueForm::stored) << "24 columns are no whole blocks";
 }
 
 }  // namespace

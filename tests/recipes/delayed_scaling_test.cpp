@@ -178,14 +178,12 @@ TEST_F(DelayedScalingLayer, TheProducersAmaxIsRecordedWithoutAnotherPass) {
   const QuantOutputs outputs = autograd::make_quant_outputs(request, c_.x);
   EXPECT_FALSE(outputs.own_amax().defined()) << "of several micro-batches";
   *outputs.amax.data<float>() = 123.0f;  // as if recorded
-  Variable x = Variable::leaf(c_.x);
-  x.set_fused_outputs(outputs);
-  (void)delayed_->apply(x, weight, {});
+  (void)delayed_->apply(Variable(autograd::FusedValue(c_.x, outputs)), weight, {});
   EXPECT_EQ(recorded(0), 123.0f);
   // Not another layer's.
-  x.set_fused_outputs({.amax = Tensor::zeros({}, DType::f32), .accumulates_amax = true});
+  const QuantOutputs others{.amax = Tensor::zeros({}, DType::f32), .accumulates_amax = true};
   scaling_->discard();
-  (void)delayed_->apply(x, weight, {});
+  (void)delayed_->apply(Variable(autograd::FusedValue(c_.x, others)), weight, {});
   EXPECT_EQ(recorded(0), amax_of(c_.x));
 }
 

@@ -120,10 +120,10 @@ TEST_P(Float8Recipe, QuantOutputsAndRecomputeChangeNoBit) {
         return fused ? kernel.input_quant_request(weight) : autograd::QuantOutputRequest{};
       };
       const autograd::Variable normed = autograd::rms_norm(x, norm.variable, form, asked(*first, w1));
-      EXPECT_EQ(normed.fused_outputs().wanted(), fused);
+      EXPECT_EQ(normed.fused().quant_outputs().wanted(), fused);
       const autograd::Variable gate_up = first->apply(normed, w1, {});
       const autograd::Variable inner = autograd::swiglu(gate_up, asked(*second, w2), {}, activation);
-      EXPECT_EQ(inner.fused_outputs().wanted(), fused);
+      EXPECT_EQ(inner.fused().quant_outputs().wanted(), fused);
       autograd::Variable out = second->apply(inner, w2, {});
       if (is_gemma) out = autograd::rms_norm(out, norm.variable, form);
       std::tie(sum, y) = autograd::add_rms_norm(x, out, norm.variable, form);

@@ -42,11 +42,11 @@ class KeepingMeter final : public nn::LinearObserver {
     const std::int64_t own = bytes_in_use() - before - bytes_like(y.value());
     if (Tape::current() == nullptr)
       kept_ = {own, SavedInput::Form::layer_recomputed};
-    else if (holds_x && !x.saved_by_producer())
+    else if (holds_x && !x.fused().saved_by_producer())
       kept_ = {own + bytes_like(x.value()), SavedInput::Form::input};
     else if (holds_x)
       kept_ = {own, SavedInput::Form::saved_by_producer};
-    else if (x.recompute() != nullptr && Tape::current()->recompute() == autograd::Recompute::selective)
+    else if (x.fused().recompute() != nullptr && Tape::current()->recompute() == autograd::Recompute::selective)
       kept_ = {own, SavedInput::Form::recomputed};
     else
       kept_ = {own, SavedInput::Form::codes};

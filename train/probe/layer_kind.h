@@ -10,7 +10,7 @@
 namespace quench {
 
 // Producer of a layer's input and consumer of its output. Norms and gated activations can fuse quantization outputs for
-// low-precision layers (autograd/quant_output_request.h); attention cannot.
+// low-precision layers (autograd/fused_value.h); attention cannot.
 enum class Neighbour { attention, norm, activation };
 
 struct LayerKind {

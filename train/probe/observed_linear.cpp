@@ -16,7 +16,7 @@ Variable ObservedLinear::observe(const Variable& x, const nn::Parameter& weight,
     return
         [observer = observer_, x = x.value(), w = weight.weight(), bias, dy = y.gradient(), dy_of = seen.gradient()] {
           observer({x, w.acquire().value(), bias.acquire().value(), dy_of->value()});
-          dy->contribute(dy_of->value(), dy_of->fused_outputs());
+          dy->contribute(dy_of->fused());
         };
   });
   if (!recorded) return y;

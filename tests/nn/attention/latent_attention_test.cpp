@@ -27,9 +27,9 @@ class CodesReader final : public LinearObserver {
 
  private:
   [[nodiscard]] Variable observe(const Variable& x, const Parameter& weight, const Weight& bias) const override {
-    const QuantTensor& codes = x.fused_outputs().codes;
+    const QuantTensor& codes = x.fused().quant_outputs().codes;
     EXPECT_TRUE(codes.defined());
-    unstored_ += autograd::is_unstored(x.value()) ? 1 : 0;
+    unstored_ += x.fused().form() == autograd::ValueForm::codes_only ? 1 : 0;
     return wrapped().apply(Variable(dequantize(codes, DType::f32)), weight, bias);
   }
   int& unstored_;
