@@ -9,6 +9,7 @@ QuantOutputs make_outputs(const QuantOutputRequest& request, const Shape& shape,
   QUENCH_CHECK(shape.rank() == 2, "quantization outputs: the result is {}, expected a matrix", shape.to_string());
   if (request.amax) {
     quant_outputs.accumulates_amax = request.amax_into.defined();
+    if (request.amax_raised != nullptr) *request.amax_raised = true;
     quant_outputs.amax = request.amax_into.defined() ? request.amax_into : Tensor::zeros({}, DType::f32, device);
   }
   if (request.column_amax) quant_outputs.column_amax = Tensor::zeros({1, shape[1]}, DType::f32, device);

@@ -29,6 +29,7 @@ class ValueSubstitution {
 struct QuantOutputRequest {
   bool amax = false;                            // tensorwise amax
   Tensor amax_into = {};                        // f32 []: maximum with that amax, in place of a new tensor
+  std::shared_ptr<bool> amax_raised = {};       // set by the producer that raises amax_into, if not null
   bool rows = false;                            // rowwise float8
   bool column_amax = false;                     // amax of each column
   ElementFormat element = ElementFormat::e4m3;  // element format of `rows` and codes

@@ -20,6 +20,8 @@ namespace quench::recipes {
 struct OperandScaling {
   Tensor scale = {};     // f32 []: encode scale; undefined: of its own amax
   Tensor recorded = {};  // f32 []: to become the maximum with its amax; undefined: not recorded
+  // Whether a producer has raised `recorded` for the layer's next operand; null: none was asked.
+  std::shared_ptr<bool> raised = {};
 };
 
 struct DelayedScalingOptions {
@@ -85,11 +87,16 @@ class LayerScaling {
   LayerScaling(std::shared_ptr<DelayedScaling> scaling, const std::string& name, ElementFormat input,
                ElementFormat output_gradient)
       : scaling_(std::move(scaling)) {
-    if (scaling_) layer_ = scaling_->add_layer(name, input, output_gradient);
+    if (!scaling_) return;
+    layer_ = scaling_->add_layer(name, input, output_gradient);
+    raised_ = std::make_shared<bool>(false);
   }
 
   [[nodiscard]] OperandScaling input(bool records) const {
-    return scaling_ ? scaling_->input(layer_, records) : OperandScaling{};
+    if (!scaling_) return {};
+    OperandScaling scaling = scaling_->input(layer_, records);
+    if (records) scaling.raised = raised_;
+    return scaling;
   }
   [[nodiscard]] OperandScaling output_gradient(bool records) const {
     return scaling_ ? scaling_->output_gradient(layer_, records) : OperandScaling{};
@@ -98,6 +105,7 @@ class LayerScaling {
  private:
   std::shared_ptr<DelayedScaling> scaling_;
   std::size_t layer_ = 0;
+  std::shared_ptr<bool> raised_;  // of the input; shared by the kernel's copies
 };
 
 }  // namespace quench::recipes

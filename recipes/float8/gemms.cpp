@@ -43,7 +43,11 @@ autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rou
   // A given scale leaves the amax to be recorded, if at all.
   if (scaling.scale.defined()) {
     wanted.amax = wanted.amax && scaling.recorded.defined();
-    if (wanted.amax) wanted.amax_into = scaling.recorded;
+    if (wanted.amax) {
+      wanted.amax_into = scaling.recorded;
+      wanted.amax_raised = scaling.raised;
+      if (scaling.raised != nullptr) *scaling.raised = false;
+    }
     const auto& operand = uses.rowwise ? uses.rowwise : uses.columnwise;
     if (is(operand, Float8Scaling::tensor) && !rounding.key) {
       wanted.scale = scaling.scale;

@@ -39,7 +39,12 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantO
   const bool tensorwise = has(columns, Float8Scaling::tensor) || has(rows, Float8Scaling::tensor);
   Tensor own_amax = fused_outputs.own_amax();
   if (tensorwise && !scaling.scale.defined() && !own_amax.defined()) own_amax = amax(x, Granularity::tensor);
-  Tensor unrecorded = tensorwise && !is_recorded(scaling, fused_outputs) ? scaling.recorded : Tensor();
+  const bool recorded = is_recorded(scaling, fused_outputs);
+  QUENCH_CHECK(scaling.raised == nullptr || !std::exchange(*scaling.raised, false) || recorded,
+               "float8 operand of shape {}: the producer of another value recorded its amax for this one; a layer's "
+               "input_quant_request() is for the op alone whose result the layer reads",
+               x.shape().to_string());
+  Tensor unrecorded = tensorwise && !recorded ? scaling.recorded : Tensor();
   if (unrecorded.defined() && own_amax.defined()) raise_amax(own_amax, std::exchange(unrecorded, Tensor()));
 
   if (fused_outputs.has_codes() && are_under(scaling.scale, fused_outputs, rounding)) {

@@ -23,6 +23,7 @@ class Float8Matrix {
   // Quantizes x rowwise and, with `transpose_now`, columnwise; otherwise only the columnwise scales are made. Missing
   // `fused_outputs` are computed. Both uses round with the same draws. `scaling`: of tensorwise uses, which then have
   // one element format; its amax is recorded once, by the producer (QuantOutputs::amax is scaling.recorded) or here.
+  // Throws invalid_argument if the producer of another value recorded it (scaling.raised).
   Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantOutputs& fused_outputs, bool transpose_now,
                const Float8Rounding& rounding = {}, const OperandScaling& scaling = {});
 
