@@ -105,7 +105,7 @@ class LayerScaling {
  private:
   std::shared_ptr<DelayedScaling> scaling_;
   std::size_t layer_ = 0;
-  std::shared_ptr<bool> raised_;  // of the input; shared by the kernel's copies
+  std::shared_ptr<bool> raised_;  // input was raised by its producer; shared by copies
 };
 
 }  // namespace quench::recipes

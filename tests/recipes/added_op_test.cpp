@@ -178,7 +178,7 @@ TEST_F(AddedOpUnderDelayedScaling, ReadsNoValueThatWasLeftOut) {
 TEST_F(AddedOpUnderDelayedScaling, RecordsNoAmaxOfAnotherValue) {
   EXPECT_THAT([&] { (void)run(*kernel_, o_, Recompute::none, Result::fresh, asked(true)); },
               ThrowsMessage<Error>(HasSubstr("the producer of another value recorded its amax")));
-  // The layer goes on where the norm is asked for nothing.
+  // The layer runs where the norm is asked for nothing.
   scaling_->discard();
   const Outcome again = run(*kernel_, o_, Recompute::none, Result::fresh, nothing);
   const float recorded = scaling_->recorded().data<float>()[0];
