@@ -7,242 +7,165 @@ namespace quench {
 namespace {
 
 constexpr std::string_view kHf = "hf", kCompressed = "compressed-tensors", kTorchao = "torchao", kSparse = "sparse24",
-                           kGguf = "gguf", kMxfp4Folder = "mxfp4";
-constexpr std::string_view kVllm = "vllm", kTransformers = "transformers", kLlamaCpp = "llama.cpp",
-                           kExecutorch = "executorch", kCompressedPackage = "compressed-tensors";
+                           kMxfp4Folder = "mxfp4";
+constexpr std::string_view kVllm = "vllm", kTransformers = "transformers", kExecutorch = "executorch";
 
 constexpr std::array kOfVllm = {kHf, kCompressed, kSparse, kMxfp4Folder};
 constexpr std::array kOfTransformers = {kHf, kCompressed, kTorchao, kMxfp4Folder};
-constexpr std::array kOfLlamaCpp = {kGguf};
+constexpr std::array<std::string_view, 1> kOfLlamaCpp = {"gguf"};
 constexpr std::array kOfExecutorch = {kHf, kTorchao};
 constexpr std::array kOfCompressedPackage = {kSparse};
 
-bool is_integer(const OperandScheme& s) {
-  return !s.element && !s.blocks;
-}
-bool weight_only(const ExportedWeights& w) {
-  return w.scheme != nullptr && !w.scheme->inputs;
-}
-bool has_integers(const ExportedWeights& w) {
-  return w.scheme != nullptr && is_integer(w.scheme->weights);
-}
-bool has_scales(const ExportedWeights& w, ScaleForm form) {
-  return w.scheme != nullptr && w.scheme->weights.scale == form;
-}
-// Per token.
-bool integer_tokens(const ExportedWeights& w) {
-  return w.scheme != nullptr && w.scheme->inputs && is_integer(*w.scheme->inputs) && !w.scheme->inputs->calibrated;
+// Releases at which the rules were measured.
+constexpr FolderReader kReaders[] = {
+    {kVllm, "vLLM", "0.32", kOfVllm, true},
+    {kTransformers, "Transformers", "5.24 with compressed-tensors 0.20 or TorchAO 0.18", kOfTransformers},
+    {"llama.cpp", "llama.cpp", "of llama-cpp-python 0.3.36", kOfLlamaCpp},
+    {kExecutorch, "ExecuTorch", "1.1 through optimum-executorch", kOfExecutorch},
+    {kCompressed, "the package compressed-tensors", "up to 0.13", kOfCompressedPackage}};
+
+// Conditions of rules: bits of a set.
+enum Trait : std::uint32_t {
+  kAny = 0,
+  kInF32 = 1u << 0,
+  kNotInF32 = 1u << 1,
+  kEmbeddings = 1u << 2,
+  kExperts = 1u << 3,
+  kExpertMatrices = 1u << 4,
+  kFusedExperts = 1u << 5,  // or interleaved
+  kInterleavedExperts = 1u << 6,
+  kUnquantized = 1u << 7,
+  kIntegers = 1u << 8,
+  kZeroPoints = 1u << 9,
+  kBits1 = 1u << 10,
+  kBits4 = 1u << 11,
+  kBits6 = 1u << 12,
+  kBits8 = 1u << 13,
+  kOddBits = 1u << 14,  // integers, neither 4 nor 8 bits
+  kFloat8 = 1u << 15,   // e4m3, scales in high precision
+  kMx = 1u << 16,
+  kNvfp4 = 1u << 17,
+  kMxOrNvfp4 = 1u << 18,
+  kInGroups = 1u << 19,
+  kGroupsNot128 = 1u << 20,
+  kTensorScale = 1u << 21,
+  kWeightOnly = 1u << 22,
+  kInputs = 1u << 23,
+  kIntegerInputs = 1u << 24,
+  kFloatInputs = 1u << 25,
+  kDynamicInputs = 1u << 26,
+  kCalibratedInputs = 1u << 27,
+  kAsymmetricInputs = 1u << 28,
+  kInputsNotByTensor = 1u << 29,
+};
+constexpr Trait operator|(Trait a, Trait b) {
+  return static_cast<Trait>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
 }
 
-bool always(const ExportedWeights&) {
-  return true;
-}
-bool in_f32(const ExportedWeights& w) {
-  return w.dtype == DType::f32;
-}
-bool not_in_f32(const ExportedWeights& w) {
-  return w.dtype != DType::f32;
-}
-bool one_bit(const ExportedWeights& w) {
-  return has_integers(w) && w.scheme->weights.bits == 1;
-}
-bool zero_points(const ExportedWeights& w) {
-  return has_integers(w) && !w.scheme->weights.symmetric();
-}
-bool embeddings(const ExportedWeights& w) {
-  return w.embeddings;
-}
-bool odd_bits(const ExportedWeights& w) {
-  return has_integers(w) && w.scheme->weights.bits != 4 && w.scheme->weights.bits != 8;
-}
-bool zero_points_of_embeddings(const ExportedWeights& w) {
-  return w.embeddings && zero_points(w);
-}
-bool zero_points_of_odd_bits(const ExportedWeights& w) {
-  return zero_points(w) && odd_bits(w);
-}
-bool mxfp6(const ExportedWeights& w) {
-  return has_scales(w, ScaleForm::e8m0) && w.scheme->weights.bits == 6;
-}
-bool mx(const ExportedWeights& w) {
-  return has_scales(w, ScaleForm::e8m0);
-}
-bool mx_weight_only(const ExportedWeights& w) {
-  return mx(w) && weight_only(w);
-}
-bool mx_or_nvfp4(const ExportedWeights& w) {
-  return mx(w) || has_scales(w, ScaleForm::e4m3_two_level);
-}
-bool mx_or_nvfp4_in_f32(const ExportedWeights& w) {
-  return in_f32(w) && mx_or_nvfp4(w);
-}
-bool experts(const ExportedWeights& w) {
-  return w.experts != ExpertStorage::none;
-}
-bool fused_experts(const ExportedWeights& w) {
-  return w.experts == ExpertStorage::fused || w.experts == ExpertStorage::interleaved;
-}
-bool interleaved_experts(const ExportedWeights& w) {
-  return w.experts == ExpertStorage::interleaved;
-}
-bool nvfp4_matrices(const ExportedWeights& w) {
-  return w.experts == ExpertStorage::matrices && has_scales(w, ScaleForm::e4m3_two_level);
-}
-bool mxfp8_matrices(const ExportedWeights& w) {
-  return w.experts == ExpertStorage::matrices && mx(w) && w.scheme->weights.bits == 8;
-}
-// Stored unpacked, one value per byte.
-bool integer_experts_with_integer_inputs(const ExportedWeights& w) {
-  return experts(w) && has_integers(w) && w.scheme->inputs && is_integer(*w.scheme->inputs);
-}
-bool integer_matrices_with_integer_inputs(const ExportedWeights& w) {
-  return w.experts == ExpertStorage::matrices && integer_experts_with_integer_inputs(w);
-}
-bool integer_experts_of_odd_bits(const ExportedWeights& w) {
-  return experts(w) && odd_bits(w);
-}
-bool experts_with_zero_points(const ExportedWeights& w) {
-  return experts(w) && zero_points(w);
-}
-bool experts_with_static_integer_inputs(const ExportedWeights& w) {
-  return integer_experts_with_integer_inputs(w) && w.scheme->inputs->calibrated;
-}
-bool experts_with_asymmetric_int8_inputs(const ExportedWeights& w) {
-  return integer_experts_with_integer_inputs(w) && !w.scheme->inputs->symmetric() && w.scheme->weights.bits == 8;
-}
-bool float8_experts(const ExportedWeights& w) {
-  return experts(w) && w.scheme != nullptr && w.scheme->weights.element == ElementFormat::e4m3 &&
-         w.scheme->weights.scale == ScaleForm::high_precision;
-}
-bool float8_experts_without_inputs(const ExportedWeights& w) {
-  return float8_experts(w) && !w.scheme->inputs;
-}
-// Per tensor with tensor inputs, per row with token inputs, or blocks.
-bool float8_experts_of_mixed_scales(const ExportedWeights& w) {
-  return float8_experts(w) && w.scheme->inputs && w.scheme->weights.sharing == ScaleSharing::tensor &&
-         w.scheme->inputs->sharing != ScaleSharing::tensor;
-}
-bool odd_bits_with_integer_inputs(const ExportedWeights& w) {
-  return odd_bits(w) && integer_tokens(w);
-}
-bool int8_groups_with_integer_inputs(const ExportedWeights& w) {
-  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits == 8 &&
-         w.scheme->weights.sharing == ScaleSharing::group;
-}
-bool float8_inputs_for_integers(const ExportedWeights& w) {
-  return has_integers(w) && w.scheme->inputs && w.scheme->inputs->element;
-}
-bool float8_inputs_for_other_groups(const ExportedWeights& w) {
-  return float8_inputs_for_integers(w) && w.scheme->weights.group_size != 128;
-}
-bool float8_by_row_with_inputs(const ExportedWeights& w) {
-  return w.scheme != nullptr && w.scheme->inputs && w.scheme->weights.element == ElementFormat::e4m3 &&
-         w.scheme->weights.scale == ScaleForm::high_precision;
-}
-bool high_precision(const ExportedWeights& w) {
-  return w.scheme == nullptr;
-}
-bool int4_with_integer_inputs(const ExportedWeights& w) {
-  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits == 4 &&
-         w.scheme->weights.sharing == ScaleSharing::group;
+Trait traits_of(const ExportedWeights& exported) {
+  Trait traits = kAny;
+  const auto add = [&](Trait trait, bool holds) { traits = holds ? traits | trait : traits; };
+  add(kInF32, exported.dtype == DType::f32);
+  add(kNotInF32, exported.dtype != DType::f32);
+  add(kEmbeddings, exported.embeddings);
+  add(kExperts, exported.experts != ExpertStorage::none);
+  add(kExpertMatrices, exported.experts == ExpertStorage::matrices);
+  add(kInterleavedExperts, exported.experts == ExpertStorage::interleaved);
+  add(kFusedExperts, exported.experts == ExpertStorage::fused || exported.experts == ExpertStorage::interleaved);
+  add(kUnquantized, exported.scheme == nullptr);
+  if (exported.scheme == nullptr) return traits;
+  const auto is_integer = [](const OperandScheme& operand) { return !operand.element && !operand.blocks; };
+  const OperandScheme& weights = exported.scheme->weights;
+  const bool integers = is_integer(weights);
+  add(kIntegers, integers);
+  add(kZeroPoints, integers && !weights.symmetric());
+  add(kBits1, weights.bits == 1);
+  add(kBits4, weights.bits == 4);
+  add(kBits6, weights.bits == 6);
+  add(kBits8, weights.bits == 8);
+  add(kOddBits, integers && weights.bits != 4 && weights.bits != 8);
+  add(kFloat8, weights.element == ElementFormat::e4m3 && weights.scale == ScaleForm::high_precision);
+  add(kMx, weights.scale == ScaleForm::e8m0);
+  add(kNvfp4, weights.scale == ScaleForm::e4m3_two_level);
+  add(kMxOrNvfp4, weights.scale != ScaleForm::high_precision);
+  add(kInGroups, weights.sharing == ScaleSharing::group);
+  add(kGroupsNot128, weights.group_size != 128);
+  add(kTensorScale, weights.sharing == ScaleSharing::tensor);
+  const auto& inputs = exported.scheme->inputs;
+  add(kWeightOnly, !inputs);
+  if (!inputs) return traits;
+  add(kInputs, true);
+  add(kIntegerInputs, is_integer(*inputs));
+  add(kFloatInputs, inputs->element.has_value());
+  add(kDynamicInputs, !inputs->calibrated);
+  add(kCalibratedInputs, inputs->calibrated);
+  add(kAsymmetricInputs, !inputs->symmetric());
+  add(kInputsNotByTensor, inputs->sharing != ScaleSharing::tensor);
+  return traits;
 }
 
 struct Rule {
   std::string_view reader, format;
-  bool (*applies)(const ExportedWeights&);
-  ReaderVerdict verdict;
+  Trait traits;  // all of them
+  ReaderResult result;
+  std::string_view reason;
 };
 
 using enum ReaderResult;
 
 // The first match; else the reader runs the scheme.
-constexpr std::array kRules = {
+constexpr Rule kRules[] = {
     // CompressedTensorsConfig.
-    Rule{kVllm,
-         kCompressed,
-         embeddings,
-         {refused, "vLLM reads quantized embeddings as packed integers (pack-quantized) only"}},
-    Rule{kVllm, kCompressed, one_bit, {refused, "vLLM supports weights of 2 to 8 bits, not 1"}},
-    Rule{kVllm, kCompressed, zero_points_of_odd_bits, {refused, "vLLM supports zero points of 4 and 8 bits"}},
-    Rule{kVllm, kCompressed, mxfp6, {refused, "vLLM does not support MXFP6"}},
-    Rule{kVllm,
-         kCompressed,
-         odd_bits_with_integer_inputs,
-         {refused, "with 8-bit integer inputs vLLM supports weights of 4 and 8 bits"}},
-    Rule{kVllm,
-         kCompressed,
-         int8_groups_with_integer_inputs,
-         {refused, "with integer inputs vLLM supports 8-bit weights with a scale a row or tensor, not in groups"}},
-    Rule{kVllm,
-         kCompressed,
-         float8_inputs_for_other_groups,
-         {refused, "with float8 inputs vLLM supports 4-bit weights in groups of 128"}},
-    Rule{kVllm, kCompressed, experts_with_zero_points, {refused, "vLLM supports no zero points in experts"}},
-    Rule{kVllm,
-         kCompressed,
-         integer_experts_of_odd_bits,
-         {refused, "vLLM supports experts of integers of 4 and 8 bits"}},
-    Rule{kVllm,
-         kCompressed,
-         experts_with_static_integer_inputs,
-         {refused, "vLLM supports experts with 8-bit integer inputs by token, not under a calibrated scale"}},
-    Rule{kVllm,
-         kCompressed,
-         experts_with_asymmetric_int8_inputs,
-         {not_tried, "vLLM rounds the inputs of 8-bit experts without a zero point"}},
-    Rule{kVllm,
-         kCompressed,
-         float8_experts_without_inputs,
-         {refused, "vLLM supports float8 experts with float8 inputs only"}},
-    Rule{kVllm,
-         kCompressed,
-         float8_experts_of_mixed_scales,
-         {refused, "vLLM supports float8 experts with a scale a tensor under a calibrated input scale only"}},
-    Rule{kVllm, kCompressed, fused_experts, {not_tried, ""}},
-    Rule{kVllm, kCompressed, float8_inputs_for_integers, {runs, "on Hopper GPUs only (compute capability 9.0)"}},
-    Rule{kVllm, kCompressed, mx_weight_only, {runs, "on GPUs; with MX tensor cores, inputs are quantized too"}},
-    Rule{kVllm, kCompressed, mx_or_nvfp4, {runs, "on GPUs"}},
-    Rule{kVllm, kMxfp4Folder, always, {not_tried, "vLLM has kernels for gpt-oss's folders"}},
-    Rule{kVllm, kSparse, always, {refused, "vLLM has removed 2:4 sparse weights (sparsity_config)"}},
+    {kVllm, kCompressed, kEmbeddings, refused,
+     "vLLM reads quantized embeddings as packed integers (pack-quantized) only"},
+    {kVllm, kCompressed, kIntegers | kBits1, refused, "vLLM supports weights of 2 to 8 bits, not 1"},
+    {kVllm, kCompressed, kZeroPoints | kOddBits, refused, "vLLM supports zero points of 4 and 8 bits"},
+    {kVllm, kCompressed, kMx | kBits6, refused, "vLLM does not support MXFP6"},
+    {kVllm, kCompressed, kOddBits | kIntegerInputs | kDynamicInputs, refused,
+     "with 8-bit integer inputs vLLM supports weights of 4 and 8 bits"},
+    {kVllm, kCompressed, kIntegers | kBits8 | kInGroups | kIntegerInputs | kDynamicInputs, refused,
+     "with integer inputs vLLM supports 8-bit weights with a scale a row or tensor, not in groups"},
+    {kVllm, kCompressed, kIntegers | kGroupsNot128 | kFloatInputs, refused,
+     "with float8 inputs vLLM supports 4-bit weights in groups of 128"},
+    {kVllm, kCompressed, kExperts | kZeroPoints, refused, "vLLM supports no zero points in experts"},
+    {kVllm, kCompressed, kExperts | kOddBits, refused, "vLLM supports experts of integers of 4 and 8 bits"},
+    {kVllm, kCompressed, kExperts | kIntegers | kIntegerInputs | kCalibratedInputs, refused,
+     "vLLM supports experts with 8-bit integer inputs by token, not under a calibrated scale"},
+    {kVllm, kCompressed, kExperts | kIntegers | kBits8 | kIntegerInputs | kAsymmetricInputs, not_tried,
+     "vLLM rounds the inputs of 8-bit experts without a zero point"},
+    {kVllm, kCompressed, kExperts | kFloat8 | kWeightOnly, refused,
+     "vLLM supports float8 experts with float8 inputs only"},
+    {kVllm, kCompressed, kExperts | kFloat8 | kTensorScale | kInputsNotByTensor, refused,
+     "vLLM supports float8 experts with a scale a tensor under a calibrated input scale only"},
+    {kVllm, kCompressed, kFusedExperts, not_tried, ""},
+    {kVllm, kCompressed, kIntegers | kFloatInputs, runs, "on Hopper GPUs only (compute capability 9.0)"},
+    {kVllm, kCompressed, kMx | kWeightOnly, runs, "on GPUs; with MX tensor cores, inputs are quantized too"},
+    {kVllm, kCompressed, kMxOrNvfp4, runs, "on GPUs"},
+    {kVllm, kMxfp4Folder, kAny, not_tried, "vLLM has kernels for gpt-oss's folders"},
+    {kVllm, kSparse, kAny, refused, "vLLM has removed 2:4 sparse weights (sparsity_config)"},
     // Decompressed to bf16, or kept quantized.
-    Rule{kTransformers,
-         kCompressed,
-         interleaved_experts,
-         {wrong,
-          "Transformers does not find gpt-oss's experts in this format and computes with random ones; use format "
-          "mxfp4"}},
-    Rule{kTransformers,
-         kCompressed,
-         nvfp4_matrices,
-         {wrong, "Transformers fuses NVFP4 experts and drops their scales without a message"}},
-    Rule{kTransformers,
-         kCompressed,
-         mxfp8_matrices,
-         {wrong,
-          "Transformers fuses MXFP8 experts and drops their scales without a message, or does not load them (by "
-          "their sizes)"}},
-    Rule{kTransformers,
-         kCompressed,
-         integer_matrices_with_integer_inputs,
-         {refused, "Transformers cannot fuse experts of unpacked integers (int-quantized)"}},
-    Rule{kTransformers, kCompressed, zero_points_of_embeddings, {not_tried, "zero points of embeddings are unpacked"}},
-    Rule{kTransformers,
-         kCompressed,
-         zero_points,
-         {refused, "Transformers expects unpacked zero points; use format torchao"}},
-    Rule{kTransformers,
-         kCompressed,
-         mx_or_nvfp4_in_f32,
-         {cannot_run, "it dequantizes MX and NVFP4 to bf16, which f32 layers do not accept; write bf16 (dtype)"}},
-    Rule{kTransformers, kTorchao, mx_weight_only, {cannot_run, "TorchAO supports MX weights with MX inputs only"}},
-    Rule{kTransformers, kTorchao, float8_by_row_with_inputs, {runs, "GPUs need compute capability 8.9 or later"}},
-    Rule{kTransformers, kTorchao, mx, {runs, "emulated"}},
+    {kTransformers, kCompressed, kInterleavedExperts, wrong,
+     "Transformers does not find gpt-oss's experts in this format and computes with random ones; use format mxfp4"},
+    {kTransformers, kCompressed, kExpertMatrices | kNvfp4, wrong,
+     "Transformers fuses NVFP4 experts and drops their scales without a message"},
+    {kTransformers, kCompressed, kExpertMatrices | kMx | kBits8, wrong,
+     "Transformers fuses MXFP8 experts and drops their scales without a message, or does not load them (by their "
+     "sizes)"},
+    {kTransformers, kCompressed, kExpertMatrices | kIntegers | kIntegerInputs, refused,
+     "Transformers cannot fuse experts of unpacked integers (int-quantized)"},
+    {kTransformers, kCompressed, kEmbeddings | kZeroPoints, not_tried, "zero points of embeddings are unpacked"},
+    {kTransformers, kCompressed, kZeroPoints, refused, "Transformers expects unpacked zero points; use format torchao"},
+    {kTransformers, kCompressed, kInF32 | kMxOrNvfp4, cannot_run,
+     "it dequantizes MX and NVFP4 to bf16, which f32 layers do not accept; write bf16 (dtype)"},
+    {kTransformers, kTorchao, kMx | kWeightOnly, cannot_run, "TorchAO supports MX weights with MX inputs only"},
+    {kTransformers, kTorchao, kFloat8 | kInputs, runs, "GPUs need compute capability 8.9 or later"},
+    {kTransformers, kTorchao, kMx, runs, "emulated"},
     // optimum-executorch, XNNPACK.
-    Rule{kExecutorch, kHf, not_in_f32, {cannot_run, "its CPU kernels need f32; write f32 (dtype)"}},
-    Rule{kExecutorch, kTorchao, not_in_f32, {cannot_run, "its CPU kernels need f32; write f32 (dtype)"}},
-    Rule{kExecutorch, kTorchao, int4_with_integer_inputs, {runs, "whole on XNNPACK"}},
-    Rule{kExecutorch, kTorchao, always, {not_tried, ""}},
-    Rule{kExecutorch, kHf, high_precision, {runs, "whole on XNNPACK"}},
+    {kExecutorch, kHf, kNotInF32, cannot_run, "its CPU kernels need f32; write f32 (dtype)"},
+    {kExecutorch, kTorchao, kNotInF32, cannot_run, "its CPU kernels need f32; write f32 (dtype)"},
+    {kExecutorch, kTorchao, kIntegers | kBits4 | kInGroups | kIntegerInputs | kDynamicInputs, runs, "whole on XNNPACK"},
+    {kExecutorch, kTorchao, kAny, not_tried, ""},
+    {kExecutorch, kHf, kUnquantized, runs, "whole on XNNPACK"},
 };
 
 std::string complaint(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights,
@@ -279,18 +202,15 @@ bool FolderReader::reads(const ExportFormat& format) const {
 }
 
 const ChoiceTable<FolderReader>& folder_readers() {
-  static const ChoiceTable<FolderReader> table(
-      "reader", {{kVllm, "vLLM", "0.32", kOfVllm, true},
-                 {kTransformers, "Transformers", "5.24 with compressed-tensors 0.20 or TorchAO 0.18", kOfTransformers},
-                 {kLlamaCpp, "llama.cpp", "of llama-cpp-python 0.3.36", kOfLlamaCpp},
-                 {kExecutorch, "ExecuTorch", "1.1 through optimum-executorch", kOfExecutorch},
-                 {kCompressedPackage, "the package compressed-tensors", "up to 0.13", kOfCompressedPackage}});
+  static const ChoiceTable<FolderReader> table("reader", {std::begin(kReaders), std::end(kReaders)});
   return table;
 }
 
 ReaderVerdict reader_verdict(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights) {
+  const Trait traits = traits_of(weights);
   for (const Rule& rule : kRules)
-    if (rule.reader == reader.name && rule.format == format.name && rule.applies(weights)) return rule.verdict;
+    if (rule.reader == reader.name && rule.format == format.name && (rule.traits & ~traits) == 0)
+      return {rule.result, rule.reason};
   return {};
 }
 
