@@ -25,9 +25,7 @@ enum class BadRecord : std::uint8_t {
 };
 template <>
 struct EnumNames<BadRecord> {
-  // "stop": alias in older configs.
-  static constexpr EnumTable<BadRecord, 3> values = {
-      {{BadRecord::error, "error"}, {BadRecord::skip, "skip"}, {BadRecord::error, "stop"}}};
+  static constexpr EnumTable<BadRecord, 2> values = {{{BadRecord::error, "error"}, {BadRecord::skip, "skip"}}};
 };
 
 // Target tokens of a conversation. Messages excluded by their record are never targets.

@@ -173,6 +173,8 @@ constexpr ForeignKey kForeignKeys[] = {
     {"tokenizer_path", "data.tokenizer", ""},
     {"hf_assets_path", "data.tokenizer", ""},
     {"report_to", "metrics.tensorboard", ""},
+    // A key of earlier versions.
+    {"return_during_update", "optimizer.offload_ratio", "lower it; state no longer returns during the update"},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Keys of other training programs and their equivalents here.
+// Keys of other training programs and of earlier versions, and their equivalents here.
 
 #include <string_view>
 #include <vector>

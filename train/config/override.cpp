@@ -5,7 +5,6 @@
 
 #include "core/system/nearest_name.h"
 #include "train/config/fields/field.h"
-#include "train/config/removed_keys.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -138,9 +137,7 @@ class Overrider {
     const bool has_value = equals != std::string::npos;
     const std::string path = argument.substr(2, has_value ? equals - 2 : std::string::npos);
     const Field* field = find_field(path);
-    if (field == nullptr && is_removed_key(path)) {
-      set_gone(argument, path, has_value ? argument.substr(equals + 1) : next != nullptr ? *next : "");
-    } else if (field == nullptr) {
+    if (field == nullptr) {
       set_unknown(argument, path, has_value);
     } else if (has_value) {
       store_text(*field, std::string_view(argument).substr(equals + 1), argument);
@@ -151,12 +148,6 @@ class Overrider {
     } else {
       store_text(*field, *next, argument + " " + *next);
     }
-  }
-
-  void set_gone(const std::string& argument, const std::string& path, const std::string& text) {
-    const std::optional<Json> value = parse_json(text);
-    if (const std::string refusal = removed_key_refusal(path, value ? *value : Json(text)); !refusal.empty())
-      report(argument, path, refusal);
   }
 
   // --no-section.flag, or an unknown name.
@@ -184,7 +175,7 @@ class Overrider {
   }
 
   void remove(const std::string& argument, const std::string& path) {
-    if (!is_section(path) && find_field(path) == nullptr && !is_removed_key(path)) {
+    if (!is_section(path) && find_field(path) == nullptr) {
       report_unknown(argument, path);
       return;
     }

@@ -9,7 +9,6 @@
 #include "train/config/key_aliases.h"
 #include "train/config/objective_table.h"
 #include "train/config/recipe_choice.h"
-#include "train/config/removed_keys.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -61,9 +60,6 @@ class Reader {
         read_field(*field, member);
       } else if (is_group(path)) {
         read_members(path, member);
-      } else if (is_removed_key(path)) {
-        if (const std::string refusal = removed_key_refusal(path, member); !refusal.empty())
-          report(path, member, {refusal, "", member.line(), member.column()});
       } else {
         report_unknown(prefix, path, member);
       }

@@ -48,13 +48,6 @@ void Model::warn_of_other_base(const fs::path& adapter) const {
 std::unique_ptr<Tokenizer> Model::find_tokenizer(const std::string& name) const {
   if (!name.empty()) return load_tokenizer(name);
   if (!peft_.tokenizer.empty()) return load_tokenizer(peft_.tokenizer);
-  if (!stored_.tokenizer.empty()) {
-    QUENCH_CHECK_AS(
-        ErrorCode::not_found, is_tokenizer_word(stored_.tokenizer) || fs::exists(stored_.tokenizer),
-        "the run of an older version has its tokenizer at {}, which does not exist here; name it with --tokenizer",
-        stored_.tokenizer);
-    return load_tokenizer(stored_.tokenizer);
-  }
   if (!holds_tokenizer(stored_.files)) return nullptr;
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(stored_.files);
   QUENCH_CHECK_AS(ErrorCode::bad_config,
@@ -84,7 +77,6 @@ std::string Model::no_tokenizer() const {
 
 TokenIdChoice Model::token_ids(const Tokenizer* tokenizer) const {
   TokenIdSources sources = token_id_sources(stored_.files, stored_.config, tokenizer);
-  sources.named = stored_.named_ids;
   if (!peft_.tokenizer.empty()) sources.models_tokenizer = true;
   if (!peft_.folder.empty())
     if (const auto ids = stored_generation_ids(peft_.folder)) sources.generation = ids;

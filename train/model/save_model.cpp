@@ -79,7 +79,7 @@ SavedModel Model::save_planned(SavePlan plan) {
   const DType dtype = saved_dtype(plan, model_->options().dtype);
   SavedModel saved{.path = plan.place.folder, .format = std::string(plan.format->name), .dtype = dtype};
   saved.unfit = check_readers_of(*model_, plan, dtype);
-  plan.place.kept = {stored_.files, stored_.tokenizer, plan.target.tokenizer};
+  plan.place.kept = {stored_.files, plan.target.tokenizer};
   merge_adapters();
   if (plan.sparsity) (void)recipes::prune(*model_, *plan.sparsity, excluded_layers(plan.target.quantization));
   if (plan.rules) prepare_quantization(plan);
@@ -118,12 +118,8 @@ SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
   if (tokenizer != nullptr || stored_.files.empty()) set_token_ids(written, ids.config);
   options.config = &written;
   // A named tokenizer folder provides its own small files.
-  fs::path tokenizer_folder = named.empty() ? stored_.tokenizer : named;
-  if (tokenizer_folder.empty()) {
-    tokenizer_folder = stored_.files;
-  } else if (!fs::is_directory(tokenizer_folder)) {
-    tokenizer_folder.clear();
-  }
+  fs::path tokenizer_folder = named.empty() ? stored_.files : fs::path(named);
+  if (!named.empty() && !fs::is_directory(tokenizer_folder)) tokenizer_folder.clear();
   options.small_files = {.model = stored_.files,
                          .tokenizer_folder = tokenizer_folder,
                          .tokenizer = tokenizer.get(),

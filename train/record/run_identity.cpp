@@ -146,22 +146,14 @@ Json to_json(const RunIdentity& identity) {
 }
 
 bool same_validation(const Json& stored, const RunIdentity& identity) {
-  const Json* validation = stored.find("validation");
-  if (validation == nullptr) return true;
   const Json* split = stored.find("validation_split");
   if ((split != nullptr ? std::optional(split->as_double()) : std::nullopt) != identity.validation_split) return false;
-  return same_content(sources_from_json(*validation), identity.validation) &&
+  return same_content(sources_from_json(stored.at("validation")), identity.validation) &&
          (split == nullptr || same_content(sources_from_json(stored.at("train")), identity.train));
 }
 
 std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before, const RunIdentity& identity,
                                       const RunConfig& after) {
-  if (stored.find("train") == nullptr) {
-    QUENCH_LOG_WARN(
-        "the checkpoint of an older version has no hashes of data, tokenizer and model config: changes cannot be "
-        "detected");
-    return config_diff(before, after);
-  }
   Changes changes = config_diff(before, after, &stored.at("model"));
   const auto forget = [&](std::string_view key) {
     std::erase_if(changes, [&](const ConfigChange& change) { return change.key == key; });

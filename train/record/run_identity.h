@@ -38,12 +38,11 @@ struct RunIdentity {
 
 // Changes of config and content since the run that saved `stored` (CheckpointState::data) with config `before`. A
 // content change belongs to the key that refers to it, and must be allowed by that key; a changed path with equal
-// content is none. Checkpoints of older programs without this record are compared by config, with a warning. Throws
-// corrupt for content not written by to_json().
+// content is none. Throws corrupt for content not written by to_json().
 [[nodiscard]] std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before,
                                                     const RunIdentity& identity, const RunConfig& after);
 
-// False if the held-out data have other content than in `stored` (as run_changes()); true without a record.
+// False if the held-out data have other content than in `stored` (as run_changes()).
 [[nodiscard]] bool same_validation(const Json& stored, const RunIdentity& identity);
 
 // Changes of data.train between two "train" members of to_json(identity); one per file. Throws corrupt as

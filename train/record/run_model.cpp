@@ -84,21 +84,6 @@ fs::path find_model_part(const fs::path& checkpoint, const fs::path& run, const 
   return {};
 }
 
-StoredModel model_of_config(const CheckpointState& state, const fs::path& checkpoint) {
-  const RunConfig run = run_config_from_json(state.config, checkpoint.string(), {}, {.data = false, .files = false});
-  const std::string& path = run.model.path;
-  const auto source = path.empty() ? std::nullopt : ModelSource::find(path);
-  QUENCH_CHECK_AS(ErrorCode::not_found, path.empty() || (source && !source->config_file().empty()),
-                  "{} is from an older version and refers to the model's config in {}, which does not exist here; "
-                  "start from the folder where the run was started, or restore that folder",
-                  checkpoint.string(), path);
-  return {.config = resolve_model_config(run.model),
-          .files = path,
-          .tokenizer = run.data.tokenizer,
-          .named_ids = run.model.fields,
-          .missing = {}};
-}
-
 // training.mtp_loss_weight of a run's config.
 bool trains_mtp(const Json& config) {
   const Json* training = config.is_object() ? config.find("training") : nullptr;
@@ -237,13 +222,9 @@ StoredModel stored_model(const CheckpointState& state, const fs::path& checkpoin
   StoredModel model;
   model.fingerprint = text("tokenizer");
   model.files = find_model_part(checkpoint, run, recorded);
-  if (const Json* config = recorded.empty() ? nullptr : stored->find("config")) {
-    model.config = nn::parse_model_config(*config, (checkpoint / Manifest::kFileName).string());
-  } else if (!model.files.empty()) {
-    model.config = read_model_config(model.files);
-  } else {
-    return model_of_config(state, checkpoint);
-  }
+  const Json* config = recorded.empty() ? nullptr : stored->find("config");
+  QUENCH_CHECK_AS(ErrorCode::corrupt, config != nullptr, "{} holds no model config", checkpoint.string());
+  model.config = nn::parse_model_config(*config, (checkpoint / Manifest::kFileName).string());
   if (trains_mtp(state.config)) model.config.mtp.layers = model.config.mtp.declared;
   if (model.files.empty())
     model.missing = fmt::format("{} was copied out of its run folder ({}), whose folder {} has the tokenizer",

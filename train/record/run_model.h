@@ -44,15 +44,13 @@ void store_run_model(CheckpointState& state, const RunConfig& config, const RunM
 // Model of a checkpoint.
 struct StoredModel {
   nn::ModelConfig config;
-  std::filesystem::path files;      // folder of small files (<run>/model); empty: absent
-  std::string tokenizer;            // without a model part: of the config; empty: in `files`
-  std::string fingerprint;          // hash of the training tokenizer; empty: unknown
-  Json named_ids = Json::object();  // without a model part: of the config
-  std::string missing;              // reason for a missing tokenizer, and remedy; empty: unknown
+  std::filesystem::path files;  // folder of small files (<run>/model); empty: absent
+  std::string fingerprint;      // hash of the training tokenizer; empty: unknown
+  std::string missing;          // reason for a missing tokenizer, and remedy; empty: unknown
 };
 
-// `checkpoint`: step-N, in its run folder or moved; `run`: its run folder, if known. Older checkpoints without a model
-// config: resolved from the run's config. Throws not_found naming the missing part, and errors of reading the config.
+// `checkpoint`: step-N, in its run folder or moved; `run`: its run folder, if known. Throws corrupt for a checkpoint
+// that no run saved, and errors of reading the config.
 [[nodiscard]] StoredModel stored_model(const CheckpointState& state, const std::filesystem::path& checkpoint,
                                        const std::filesystem::path& run = {});
 

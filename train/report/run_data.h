@@ -73,7 +73,7 @@ struct RunData {
 
   // Empty without records.
   [[nodiscard]] const Curve& curve(std::string_view key) const;
-  // "sol_fraction", or "light_share", its name before 0.2.
+  // "sol_fraction", or "light_share", its name in 0.2.0.
   [[nodiscard]] const Curve& sol_fraction() const;
   // "loss" of evaluations named "validation".
   [[nodiscard]] Curve validation_loss() const;

@@ -171,7 +171,7 @@ TEST_F(ReportFolder, DamagedHealthIsNoTrouble) {
 }
 
 TEST_F(ReportFolder, TheShareOfLightIsShownWhereItIsNotTheMfu) {
-  for (const std::string name : {"sol_fraction", "light_share"}) {  // the latter of runs before 0.2
+  for (const std::string name : {"sol_fraction", "light_share"}) {  // the latter of runs of 0.2.0
     const auto line = [&](double sol) {
       return "{\"step\":1,\"loss\":1,\"tflops\":600,\"mfu\":0.6,\"" + name + "\":" + std::to_string(sol) + "}\n";
     };

@@ -223,21 +223,5 @@ TEST(RunIdentity, OtherValidationDataByAnotherNameAreFree) {
   EXPECT_EQ(run.run(4, {"--data.validation=[\"" + run.path("b.txt").string() + "\"]"}), "");
 }
 
-TEST(RunIdentity, CheckpointsWithoutTheRecordGoOnWithOneNotice) {
-  const ContentRun run;
-  ASSERT_EQ(run.run(2), "");
-  const fs::path checkpoint = run.path("run/checkpoints/step-2");
-  Manifest manifest = read_manifest(checkpoint);
-  ASSERT_NE(manifest.state.data.find("train"), nullptr);
-  manifest.state.data = Json::object();
-  write_file(checkpoint / Manifest::kFileName, manifest.dump());
-  const CapturedLog log;
-  EXPECT_EQ(run.run(4), "");
-  const std::string text = log.text();
-  const auto first = text.find("the checkpoint of an older version has no hashes");
-  EXPECT_NE(first, std::string::npos) << text;
-  EXPECT_EQ(text.find("the checkpoint of an older version has no hashes", first + 1), std::string::npos) << text;
-}
-
 }  // namespace
 }  // namespace quench

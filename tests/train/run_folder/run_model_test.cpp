@@ -128,27 +128,16 @@ TEST_F(RunModelTest, ModelPartIsFoundAroundTheCheckpointThenWhereTheRunWas) {
   EXPECT_EQ(fs::canonical(stored_model(state, checkpoint("moved")).files), fs::canonical(temp_ / "moved/model"));
 }
 
-TEST_F(RunModelTest, CheckpointsOfProgramsThatStoredNoModelTakeItFromTheConfig) {
+TEST_F(RunModelTest, CheckpointThatNoRunSavedIsRefused) {
   CheckpointState state;
-  state.config = to_json(config(R"({"preset": "tiny", "eos_token_id": 7})"));
-  const StoredModel stored = stored_model(state, checkpoint());
-  EXPECT_EQ(stored.config.hidden_size, 64);
-  EXPECT_EQ(stored.files, "");
-  EXPECT_EQ(stored.named_ids.at("eos_token_id").as_int(), 7);
-
-  state.config = to_json(config(R"({"path": "gone/base"})"));
+  state.config = to_json(config());
   try {
     (void)stored_model(state, checkpoint());
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::not_found);
-    EXPECT_THAT(error.what(), HasSubstr("gone/base"));
-    EXPECT_THAT(error.what(), HasSubstr("step-1"));
+    EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    EXPECT_THAT(error.what(), HasSubstr("step-1 holds no model config"));
   }
-  // A run that went on under this program has a model part for its older checkpoints too.
-  const RunConfig run = config();
-  write_run_model(run, run_model(run));
-  EXPECT_EQ(stored_model(state, checkpoint()).config.hidden_size, 64);
 }
 
 TEST_F(RunModelTest, LeftoversOfAKilledStartAreRemoved) {

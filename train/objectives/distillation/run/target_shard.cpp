@@ -108,11 +108,10 @@ TargetShard::TargetShard(const std::filesystem::path& path, std::int64_t k, DTyp
   check(reader_.at("ids"), DType::i32, {targets, k});
   check(reader_.at("log_probs"), dtype, {targets, k});
   count_ = static_cast<std::uint64_t>(targets);
-  if (const SafetensorsEntry* sums = reader_.find("checksums"); sums != nullptr) {
-    check(*sums, DType::u64, {count});
-    checksums_.resize(static_cast<std::size_t>(count));
-    reader_.read(*sums, std::as_writable_bytes(std::span(checksums_)));
-  }
+  const SafetensorsEntry& checksums = reader_.at("checksums");
+  check(checksums, DType::u64, {count});
+  checksums_.resize(static_cast<std::size_t>(count));
+  reader_.read(checksums, std::as_writable_bytes(std::span(checksums_)));
   rows_.resize(static_cast<std::size_t>(count));
   reader_.read(rows, std::as_writable_bytes(std::span(rows_)));
   std::uint64_t before = 0;
@@ -153,7 +152,7 @@ void TargetShard::read(std::size_t row, std::int64_t vocab, TargetValues& out) c
     sum = checksum(bytes_of(out.ids, 0, values), bytes_of(halves, 0, values), bytes_of(out.tail, 0, n));
     std::ranges::copy(halves, out.log_probs.begin());
   }
-  QUENCH_CHECK_AS(ErrorCode::corrupt, checksums_.empty() || checksums_[row] == sum,
+  QUENCH_CHECK_AS(ErrorCode::corrupt, checksums_[row] == sum,
                   "{}: the targets of row {} of source {} differ from their checksum; remove the file, `quench "
                   "distill-targets` computes it again",
                   path().string(), rows_[row].row, rows_[row].source);

@@ -5,9 +5,9 @@
 //   ids        i32 [M,K], ascending within a target
 //   log_probs  f16 or f32 [M,K]
 //   tail       f32 [M]: log of the probability of all other tokens
-//   checksums  u64 [R]: XXH3-64 of a row's ids, log_probs and tail; absent in older files
+//   checksums  u64 [R]: XXH3-64 of a row's ids, log_probs and tail
 // Metadata name what the targets belong to: `targets`, a hash of teacher, tokenizer, data and keys, and for messages
-// `teacher` and `tokenizer`; absent in older files.
+// `teacher` and `tokenizer`.
 // Targets of a row are its labels that are not kIgnoreLabel, in order.
 
 #include <cstdint>
@@ -89,7 +89,7 @@ class TargetShard {
   DType dtype_;
   std::uint64_t count_ = 0;
   std::vector<TargetRow> rows_;
-  std::vector<std::uint64_t> checksums_;  // empty: none stored
+  std::vector<std::uint64_t> checksums_;
 };
 
 }  // namespace quench
