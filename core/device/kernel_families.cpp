@@ -66,10 +66,6 @@ const KernelFamilyInfo& info(KernelFamily family) noexcept {
   return kFamilies[static_cast<std::size_t>(family)];
 }
 
-std::string_view to_string(KernelFamily family) noexcept {
-  return info(family).name;
-}
-
 KernelFamilySet parse_kernel_families(std::string_view variable, std::string_view text) {
   KernelFamilySet set;
   while (!text.empty()) {

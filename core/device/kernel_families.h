@@ -34,7 +34,6 @@ struct KernelFamilyInfo {
 // In enumerator order.
 [[nodiscard]] std::span<const KernelFamilyInfo> kernel_families() noexcept;
 [[nodiscard]] const KernelFamilyInfo& info(KernelFamily family) noexcept;
-[[nodiscard]] std::string_view to_string(KernelFamily family) noexcept;
 
 // A set, one bit per family.
 class KernelFamilySet {

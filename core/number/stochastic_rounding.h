@@ -4,7 +4,6 @@
 // Element e takes half of word e % 8 / 2 of Philox block e / 8, the lower one if even.
 
 #include <cstdint>
-#include <span>
 
 #include "core/number/float_types.h"
 #include "core/number/random.h"
@@ -32,9 +31,5 @@ inline constexpr std::uint64_t kRoundingsPerBlock = 8;
                                                                           std::uint64_t element) noexcept {
   return stochastic_round_bf16(value, rounding_bits(random_block(key, element / kRoundingsPerBlock), element));
 }
-
-// Elements first + i, at an eighth of the cost. Equal lengths, else invalid_argument; no overlap.
-void stochastic_round_bf16(std::span<const float> in, std::span<bfloat16> out, const RandomKey& key,
-                           std::uint64_t first);
 
 }  // namespace quench

@@ -109,9 +109,6 @@ void Socket::close() noexcept {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = -1;
 }
-int Socket::release() noexcept {
-  return std::exchange(descriptor_, -1);
-}
 
 std::string Endpoint::to_string() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);

@@ -38,8 +38,6 @@ class Socket {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
   void close() noexcept;
-  // Releases ownership; -1 if none.
-  [[nodiscard]] int release() noexcept;
 
  private:
   int descriptor_ = -1;

@@ -130,11 +130,6 @@ std::vector<Scheme> make_table() {
 
 }  // namespace
 
-std::string_view to_string(ScaleSharing sharing) noexcept {
-  constexpr std::array<std::string_view, 4> kNames = {"tensor", "row", "group", "block"};
-  return kNames[static_cast<std::size_t>(sharing)];
-}
-
 bool needs_input_scale(const OperandScheme& inputs) noexcept {
   return inputs.calibrated || inputs.scale == ScaleForm::e4m3_two_level;
 }

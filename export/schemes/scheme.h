@@ -19,7 +19,6 @@ enum class ScaleSharing : std::uint8_t {
   group,  // elements of a row
   block,  // group_size x group_size elements of a weight
 };
-[[nodiscard]] std::string_view to_string(ScaleSharing sharing) noexcept;
 
 // Storage of scales.
 enum class ScaleForm : std::uint8_t {

@@ -246,10 +246,6 @@ std::vector<nn::Parameter*> quantizable_weights(nn::Module& root) {
   return weights;
 }
 
-void store_base(nn::Module& root, BaseForm form) {
-  QuantizedBase().store(root, form);
-}
-
 void make_dense(nn::Module& root) {
   const MemoryScope scope(MemoryCategory::parameters);
   for (nn::Parameter* parameter : root.parameters()) {

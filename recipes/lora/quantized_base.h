@@ -52,9 +52,6 @@ class QuantizedBase {
 [[nodiscard]] std::vector<nn::Parameter*> quantizable_weights(nn::Module& root);
 
 // Unsharded models only.
-void store_base(nn::Module& root, BaseForm form);
-
-// Unsharded models only.
 void make_dense(nn::Module& root);
 
 }  // namespace quench::recipes

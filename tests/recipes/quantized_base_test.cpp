@@ -41,7 +41,7 @@ std::vector<float> results(BaseForm form, bool dense, autograd::Recompute level,
   if (recipe.name != "bf16") apply_recipe(model, find_recipe(recipe.name), {.exclude = {"lm_head"}}, recipe.options);
   adapters.attach();
   for (nn::Parameter* parameter : adapters.parameters()) nn::initialize_parameter(*parameter, 4);
-  store_base(model, form);
+  QuantizedBase().store(model, form);
   if (dense) make_dense(model);
   std::vector<std::int32_t> tokens;
   for (int i = 0; i < 33; ++i) tokens.push_back(i * 7 % 48);
@@ -105,7 +105,7 @@ TEST(QuantizedBase, KeptFloat8CodesMatchCodesOfEachUse) {
 TEST(QuantizedBase, KeptFloat8CodesAreNotCopied) {
   nn::CausalLm model(stored_model(), {.dtype = DType::bf16, .trainable = false});
   model.initialize(3);
-  store_base(model, BaseForm::nf4);
+  QuantizedBase().store(model, BaseForm::nf4);
   const Float8Product product;
   const Float8Gemms products({.name = "test", .forward = product, .dgrad = product, .wgrad = product}, true, Device{});
   Allocator& memory = Allocator::of(Device{});
@@ -150,7 +150,7 @@ TEST(QuantizedBase, CodesInTheBuffersOfAStorageAreCopied) {
 TEST(QuantizedBase, Float8CodesLiveForOneUse) {
   nn::CausalLm model(stored_model(), {.dtype = DType::bf16, .trainable = false});
   model.initialize(3);
-  store_base(model, BaseForm::nf4);
+  QuantizedBase().store(model, BaseForm::nf4);
   const auto used = [] { return Allocator::of(Device{}).stats().current; };
   for (const nn::Parameter* weight : quantizable_weights(model)) {
     const autograd::WeightFormat format;
@@ -210,7 +210,7 @@ TEST(QuantizedBase, KeepsTheBitsItPromises) {
     nn::CausalLm model(stored_model(), {.dtype = DType::bf16, .trainable = false});
     model.initialize(3);
     const double dense = used() - before;
-    store_base(model, form);
+    QuantizedBase().store(model, form);
     double elements = 0;
     for (const nn::Parameter* parameter : model.parameters())
       if (parameter->whole.defined()) elements += static_cast<double>(parameter->numel());
@@ -226,7 +226,7 @@ TEST(QuantizedBase, RoundsAsItsCastsDo) {
   for (nn::Parameter* parameter : model.parameters())
     if (parameter->name.ends_with("1.mlp.down_proj.weight")) weight = parameter;
   const Tensor before = weight->variable.value().clone();
-  store_base(model, BaseForm::float8);
+  QuantizedBase().store(model, BaseForm::float8);
   make_dense(model);
   const Tensor expected =
       dequantize(quantize_float8(before, {.granularity = Granularity::row, .power_of_two_scale = true}), DType::f32);

@@ -98,8 +98,4 @@ void append_part(Manifest& manifest, const DataFilePart& part) {
   }
 }
 
-void append_data_file(Manifest& manifest, const DataFilePlan& plan, std::span<const CheckpointTensor> tensors) {
-  append_part(manifest, describe(plan, tensors));
-}
-
 }  // namespace quench

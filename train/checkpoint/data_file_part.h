@@ -31,6 +31,5 @@ struct DataFilePart {
 // Merges one rank's file and shards by global row. Throws invalid_argument naming the tensor when dtype or global shape
 // differ between ranks.
 void append_part(Manifest& manifest, const DataFilePart& part);
-void append_data_file(Manifest& manifest, const DataFilePlan& plan, std::span<const CheckpointTensor> tensors);
 
 }  // namespace quench

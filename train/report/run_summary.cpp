@@ -66,12 +66,7 @@ bool is_running(const fs::path& folder) {
 void add_model(Json& json, const fs::path& folder, const Json& config, std::vector<std::string>& notes) {
   const fs::path kept = folder / run_files::kModelFolder;
   try {
-    // Older runs have none.
-    const nn::ModelConfig model =
-        fs::exists(kept / "config.json")
-            ? read_model_config(kept)
-            : resolve_model_config(
-                  run_config_from_json(config, "config.json", {}, {.data = false, .files = false}).model);
+    const nn::ModelConfig model = read_model_config(kept);
     json.set("model", model.architecture);
     json.set("parameters", model.parameter_count());
   } catch (const Error& error) {

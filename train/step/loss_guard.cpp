@@ -55,25 +55,6 @@ std::int64_t count_from(const Json& state, std::string_view key) {
 
 }  // namespace
 
-std::string_view to_string(NonfinitePolicy policy) noexcept {
-  switch (policy) {
-    case NonfinitePolicy::stop: return "stop";
-    case NonfinitePolicy::skip: return "skip";
-    case NonfinitePolicy::rollback: return "rollback";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(StepAction action) noexcept {
-  switch (action) {
-    case StepAction::apply: return "apply";
-    case StepAction::skip: return "skip";
-    case StepAction::rollback: return "rollback";
-    case StepAction::stop: return "stop";
-  }
-  return "unknown";
-}
-
 LossGuard::LossGuard(const LossGuardOptions& options) : options_(options) {
   constexpr auto kBad = ErrorCode::bad_config;
   QUENCH_CHECK_AS(kBad, options.max_consecutive_skips >= 0, "max_consecutive_skips must not be negative, got {}",

@@ -84,7 +84,4 @@ class LossGuard {
   std::optional<std::int64_t> failed_step_;  // rolled back and not yet passed
 };
 
-[[nodiscard]] std::string_view to_string(NonfinitePolicy policy) noexcept;
-[[nodiscard]] std::string_view to_string(StepAction action) noexcept;
-
 }  // namespace quench

@@ -17,16 +17,7 @@ void to_blocked_host(const BlockedScalesArgs& args) {
     for (std::int64_t c = 0; c < columns; ++c) to[blocked_scale_offset(r, c, columns)] = from[r * columns + c];
 }
 
-void from_blocked_host(const BlockedScalesArgs& args) {
-  const std::int64_t rows = args.scales.size(0), columns = args.scales.size(1);
-  const auto* from = static_cast<const std::uint8_t*>(args.blocked.raw_data());
-  auto* to = static_cast<std::uint8_t*>(args.scales.raw_data());
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c) to[r * columns + c] = from[blocked_scale_offset(r, c, columns)];
-}
-
 QUENCH_CPU_KERNEL(to_blocked_slot, to_blocked_host);
-QUENCH_CPU_KERNEL(from_blocked_slot, from_blocked_host);
 
 }  // namespace
 }  // namespace quench

@@ -60,10 +60,4 @@ __device__ inline V load_streaming(const V* pointer) {
   const int4 bits = __ldcs(reinterpret_cast<const int4*>(pointer));
   return *reinterpret_cast<const V*>(&bits);
 }
-template <class V>
-__device__ inline void store_streaming(V* pointer, const V& value) {
-  static_assert(sizeof(V) == 16);
-  __stcs(reinterpret_cast<int4*>(pointer), *reinterpret_cast<const int4*>(&value));
-}
-
 }  // namespace quench::cuda

@@ -37,13 +37,6 @@ __global__ __launch_bounds__(kThreads) void to_blocked_kernel(const std::uint8_t
   }
 }
 
-__global__ __launch_bounds__(kThreads) void from_blocked_kernel(const std::uint8_t* from, std::uint8_t* to,
-                                                                std::int64_t columns, std::int64_t count) {
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride)
-    to[i] = from[blocked_scale_offset(i / columns, i % columns, columns)];
-}
-
 void to_blocked_cuda(const BlockedScalesArgs& args) {
   const OpLaunch launch("to_blocked", {&args.scales, &args.blocked});
   const std::int64_t rows = args.scales.size(0), columns = args.scales.size(1), words = args.blocked.numel() / 4;
@@ -55,15 +48,7 @@ void to_blocked_cuda(const BlockedScalesArgs& args) {
          columns % kScaleTileColumns == 0 && aligned(from, 4));
 }
 
-void from_blocked_cuda(const BlockedScalesArgs& args) {
-  const OpLaunch launch("from_blocked", {&args.scales, &args.blocked});
-  const std::int64_t count = args.scales.numel();
-  launch(from_blocked_kernel, dim3(strided_grid(launch.device(), count, kThreads)), kThreads, 0, bytes_of(args.blocked),
-         bytes_of(args.scales), args.scales.size(1), count);
-}
-
 QUENCH_CUDA_KERNEL(to_blocked_slot, to_blocked_cuda);
-QUENCH_CUDA_KERNEL(from_blocked_slot, from_blocked_cuda);
 
 }  // namespace
 }  // namespace quench::cuda

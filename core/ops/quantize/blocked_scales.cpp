@@ -6,11 +6,11 @@
 namespace quench {
 
 constinit KernelSlot<BlockedScalesArgs> to_blocked_slot("to_blocked");
-constinit KernelSlot<BlockedScalesArgs> from_blocked_slot("from_blocked");
 
 namespace {
 
-void check_blocked(std::string_view op, const BlockedScalesArgs& args) {
+void check_blocked(const BlockedScalesArgs& args) {
+  constexpr std::string_view op = "to_blocked";
   const Tensor& scales = args.scales;
   QUENCH_CHECK(scales.defined() && scales.rank() == 2 && bit_width(scales.dtype()) == 8,
                "{}: scales are {}, expected a matrix of one byte an element", op, scales.describe());
@@ -23,7 +23,7 @@ void check_blocked(std::string_view op, const BlockedScalesArgs& args) {
 }  // namespace
 
 void to_blocked(const BlockedScalesArgs& args) {
-  check_blocked("to_blocked", args);
+  check_blocked(args);
   if (args.scales.numel() > 0) to_blocked_slot(args.scales.device().type, args);
 }
 
@@ -34,18 +34,6 @@ Tensor to_blocked(const Tensor& scales) {
       Tensor::empty({blocked_scale_bytes(scales.size(0), scales.size(1))}, scales.dtype(), scales.device());
   to_blocked({scales, blocked});
   return blocked;
-}
-
-void from_blocked(const BlockedScalesArgs& args) {
-  check_blocked("from_blocked", args);
-  if (args.scales.numel() > 0) from_blocked_slot(args.scales.device().type, args);
-}
-
-Tensor from_blocked(const Tensor& blocked, std::int64_t rows, std::int64_t columns) {
-  QUENCH_CHECK(blocked.defined(), "from_blocked: blocked scales are undefined");
-  const Tensor scales = Tensor::empty({rows, columns}, blocked.dtype(), blocked.device());
-  from_blocked({scales, blocked});
-  return scales;
 }
 
 }  // namespace quench

@@ -12,14 +12,9 @@ struct BlockedScalesArgs {
 };
 
 extern constinit KernelSlot<BlockedScalesArgs> to_blocked_slot;
-extern constinit KernelSlot<BlockedScalesArgs> from_blocked_slot;
 
 // Writes all of `blocked`; padding is zero bytes. Bit-equal to TorchAO's to_blocked.
 void to_blocked(const BlockedScalesArgs& args);
 [[nodiscard]] Tensor to_blocked(const Tensor& scales);
-
-// Inverse: writes `scales`, ignores padding.
-void from_blocked(const BlockedScalesArgs& args);
-[[nodiscard]] Tensor from_blocked(const Tensor& blocked, std::int64_t rows, std::int64_t columns);
 
 }  // namespace quench

@@ -115,7 +115,7 @@ TEST_P(CheckpointResharding, AnyWorldReadsWhatAnyWorldWrote) {
       parts.push_back(part_of(*owned, rank, writers));
     DataFilePlan plan = plan_data_file({"u", 1, rank, writers}, parts);
     write_data_file(folder, plan, parts);
-    append_data_file(manifest, plan, parts);
+    append_part(manifest, describe(plan, parts));
   }
   write_file_atomically(folder / "manifest.json", manifest.dump());
   EXPECT_TRUE(verify_checkpoint(folder).ok());
@@ -144,9 +144,9 @@ TEST(CheckpointReader, RanksMustAgreeOnATensor) {
   Manifest manifest;
   manifest.world_size = 2;
   const std::vector<CheckpointTensor> first{part_of(a, 0, 2)}, second{part_of(b, 1, 2)};
-  append_data_file(manifest, plan_data_file({"u", 1, 0, 2}, first), first);
+  append_part(manifest, describe(plan_data_file({"u", 1, 0, 2}, first), first));
   EXPECT_EQ(error_of([&] {
-              append_data_file(manifest, plan_data_file({"u", 1, 1, 2}, second), second);
+              append_part(manifest, describe(plan_data_file({"u", 1, 1, 2}, second), second));
             }),
             "checkpoint tensor 'w' is f32[4, 3] on rank 1 and f32[4, 2] on an earlier rank");
 }
@@ -222,7 +222,7 @@ TEST(CheckpointReader, SwappedRanksAreRecognised) {
     const std::vector<CheckpointTensor> parts{part_of(weight, rank, 2)};
     DataFilePlan plan = plan_data_file({"u", 1, rank, 2}, parts);
     write_data_file(dir.path(), plan, parts);
-    append_data_file(manifest, plan, parts);
+    append_part(manifest, describe(plan, parts));
   }
   write_file_atomically(dir / "manifest.json", manifest.dump());
   EXPECT_TRUE(verify_checkpoint(dir.path()).ok());

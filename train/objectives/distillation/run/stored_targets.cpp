@@ -12,14 +12,10 @@ constexpr std::string_view kShardPrefix = "targets-", kShardSuffix = ".safetenso
 std::unique_ptr<TargetShard> open_shard(const std::filesystem::path& file, const TargetsFormat& format) {
   try {
     auto shard = std::make_unique<TargetShard>(file, format.k, format.dtype);
-    const std::string identity = shard->name(kShardIdentity);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, format.identity.empty() || identity == format.identity,
-                    "{}: its targets are not those that {} describes: they are {}; remove the file, `{}` computes its "
-                    "targets again",
-                    file.string(), kTargetsFile,
-                    identity.empty() ? "of no named teacher"
-                                     : fmt::format("of teacher {} and tokenizer {}, or of other data or keys",
-                                                   shard->name(kShardTeacher), shard->name(kShardTokenizer)),
+    QUENCH_CHECK_AS(ErrorCode::bad_config, format.identity.empty() || shard->name(kShardIdentity) == format.identity,
+                    "{}: its targets are not those that {} describes: they are of teacher {} and tokenizer {}, or of "
+                    "other data or keys; remove the file, `{}` computes its targets again",
+                    file.string(), kTargetsFile, shard->name(kShardTeacher), shard->name(kShardTokenizer),
                     kTargetsRemedy);
     return shard;
   } catch (const SafetensorsError& error) {
