@@ -215,10 +215,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_c
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   const bool updates = isfinite(grad_scale);
   if (!kAmax && !updates) return;
-  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
-  const Entry& e = table.entries[index];
-  const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
-  const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
+  const auto [e, begin, n] = table.chunk<kChunk>();
   std::conditional_t<kAmax, RunningMax<typename L::Param>, NoMax> most;
 
   // 16 bytes of the widest dtype, coalesced.
@@ -283,7 +280,7 @@ Entry entry(const AdamWArgs& args, const AdamWTensor& t) {
 template <unsigned kBits, bool kAmax>
 void update_layout(const AdamWArgs& args, const OpLaunch& launch) {
   const Coefficients c = coefficients(args);
-  const auto flush = [&](const Table& table) {
+  const auto launch_table = [&](const Table& table) {
     const dim3 grid(static_cast<unsigned>(table.chunks()));
     if constexpr (kAmax) launch(zero_amax_kernel, 1, kThreads, 0, table);
     if constexpr (Layout<kBits>::kRounded != 0) {
@@ -291,11 +288,10 @@ void update_layout(const AdamWArgs& args, const OpLaunch& launch) {
     }
     launch(adamw_kernel<kBits, false, kAmax>, grid, kThreads, 0, table, c);
   };
-  ChunkTableFiller<Table, decltype(flush)> filler(flush);
-  for (const AdamWTensor& t : args.tensors)
-    if (t.param.numel() > 0 && layout_of(t) == kBits && t.amax.defined() == kAmax)
-      filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
-  filler.finish();
+  const auto make_entry = [&](const AdamWTensor& t) {
+    return layout_of(t) == kBits && t.amax.defined() == kAmax ? entry(args, t) : Entry{};
+  };
+  for_tables<Table>(args.tensors, kChunk, &Entry::numel, make_entry, launch_table);
 }
 
 template <bool kAmax, unsigned... kBits>

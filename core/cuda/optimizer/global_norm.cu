@@ -75,13 +75,10 @@ __device__ double sum_of_squares(const Entry& e, std::int64_t begin, int n) {
 // Order depends on n alone.
 __global__ __launch_bounds__(kThreads) void chunk_squares_kernel(const __grid_constant__ Table table, double* partial) {
   __shared__ double scratch[33];
-  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
-  const Entry& e = table.entries[index];
-  const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
-  const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
+  const auto [e, begin, n] = table.chunk<kChunk>();
   const double sum = e.is_bf16 ? sum_of_squares<bfloat16>(e, begin, n) : sum_of_squares<float>(e, begin, n);
   const double total = block_reduce<kThreads>(sum, 0.0, scratch, Sum());
-  if (threadIdx.x == 0) partial[chunk] = total;
+  if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
 // One CTA, in chunk order.
@@ -117,17 +114,15 @@ void squared_norm(const SquaredNormArgs& args) {
   for (const Tensor& t : args.tensors) chunks += chunks_of(t);
   const Tensor partial = Tensor::empty({std::max<std::int64_t>(chunks, 1)}, DType::f64, launch.device());
   auto* next = partial.data<double>();
-  const auto flush = [&](const Table& table) {
+  const auto launch_table = [&](const Table& table) {
     launch(chunk_squares_kernel, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table, next);
     next += table.chunks();
   };
-  ChunkTableFiller<Table, decltype(flush)> filler(flush);
-  for (const Tensor& t : args.tensors)
-    if (t.numel() > 0)
-      filler.add(Entry{t.raw_data(), t.numel(), t.dtype() == DType::bf16,
-                       reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0},
-                 chunks_of(t));
-  filler.finish();
+  const auto make_entry = [](const Tensor& t) {
+    return Entry{t.raw_data(), t.numel(), t.dtype() == DType::bf16,
+                 reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0};
+  };
+  for_tables<Table>(args.tensors, kChunk, &Entry::numel, make_entry, launch_table);
   launch(sum_partials_kernel, 1, kFinalThreads, 0, partial.data<double>(), chunks, args.result.data<double>());
 }
 

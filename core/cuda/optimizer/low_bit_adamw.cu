@@ -328,18 +328,16 @@ template <MomentFormat kFormat, int kCopies, bool kPlain>
 void update(const LowBitAdamWArgs& args, const OpLaunch& launch) {
   const Coefficients c = coefficients(args.adamw);
   const auto tables = host_tables<kFormat>();
-  const auto flush = [&](const Table& table) {
+  const auto launch_table = [&](const Table& table) {
     const int grid = std::min(table.chunks(), kBlocks * sm_count(launch.device()));
     launch(low_bit_adamw_kernel<kFormat, kCopies, kPlain>, dim3(static_cast<unsigned>(grid)), kThreads,
            sizeof(Codebooks<kFormat, kCopies>), table, c, tables);
   };
-  ChunkTableFiller<Table, decltype(flush)> filler(flush);
-  constexpr std::int64_t kChunk = kWarps * kBlocksPerWarp;
-  for (const LowBitAdamWTensor& t : args.tensors) {
-    if (const Entry e = entry(args, t); e.blocks > 0 && is_plain(e) == kPlain)
-      filler.add(e, (e.blocks + kChunk - 1) / kChunk);
-  }
-  filler.finish();
+  const auto make_entry = [&](const LowBitAdamWTensor& t) {
+    const Entry e = entry(args, t);
+    return is_plain(e) == kPlain ? e : Entry{};
+  };
+  for_tables<Table>(args.tensors, kWarps * kBlocksPerWarp, &Entry::blocks, make_entry, launch_table);
 }
 
 template <MomentFormat kFormat>

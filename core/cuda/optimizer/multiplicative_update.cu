@@ -9,7 +9,7 @@ namespace quench::cuda {
 namespace {
 
 // Small chunks spread small tensors over CTAs.
-constexpr int kThreads = 256, kChunk = 1024, kWidth = 4;
+constexpr int kThreads = 256, kChunk = 1024;
 
 struct Entry {
   Elements param, weights, relative;  // weights: master, or param
@@ -45,13 +45,8 @@ __device__ void update(const Entry& e, std::uint64_t step, std::int64_t i) {
 
 __global__ __launch_bounds__(kThreads) void multiplicative_update_kernel(const __grid_constant__ Table table,
                                                                          std::uint64_t step) {
-  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
-  const Entry& e = table.entries[index];
-  const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
-  const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
-  const int vectors = e.wide ? n / kWidth : 0;
-  for (int v = static_cast<int>(threadIdx.x); v < vectors; v += kThreads) update<kWidth>(e, step, begin + v * kWidth);
-  for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += kThreads) update<1>(e, step, begin + i);
+  const TensorChunk chunk = table.chunk<kChunk>();
+  chunk.for_each<kThreads>([&]<int N>(std::int64_t i) { update<N>(chunk.entry, step, i); });
 }
 
 Entry entry(const MultiplicativeUpdateArgs& args, const MultiplicativeUpdateTensor& t) {
@@ -71,14 +66,13 @@ Entry entry(const MultiplicativeUpdateArgs& args, const MultiplicativeUpdateTens
 void multiplicative_update(const MultiplicativeUpdateArgs& args) {
   const MultiplicativeUpdateTensor& first = args.tensors.front();
   const OpLaunch launch("multiplicative_update", {&first.param, &first.relative, &first.master});
-  const auto flush = [&](const Table& table) {
+  const auto launch_table = [&](const Table& table) {
     launch(multiplicative_update_kernel, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table,
            static_cast<std::uint64_t>(args.step));
   };
-  ChunkTableFiller<Table, decltype(flush)> filler(flush);
-  for (const MultiplicativeUpdateTensor& t : args.tensors)
-    if (t.param.numel() > 0) filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
-  filler.finish();
+  for_tables<Table>(
+      args.tensors, kChunk, &Entry::numel, [&](const MultiplicativeUpdateTensor& t) { return entry(args, t); },
+      launch_table);
 }
 
 QUENCH_CUDA_KERNEL(multiplicative_update_slot, multiplicative_update);

@@ -8,7 +8,7 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kThreads = 256, kChunk = 16 * 1024, kWidth = 4;
+constexpr int kThreads = 256, kChunk = 16 * 1024;
 
 struct Entry {
   Elements param, grad, momentum, weights;  // weights: master, or param
@@ -62,15 +62,8 @@ __global__ __launch_bounds__(kThreads) void sgd_kernel(const __grid_constant__ T
                                                        const __grid_constant__ Coefficients c) {
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   if (!isfinite(grad_scale)) return;
-  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
-  const Entry& e = table.entries[index];
-  const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
-  const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
-  const int vectors = e.wide ? n / kWidth : 0;
-  for (int v = static_cast<int>(threadIdx.x); v < vectors; v += kThreads)
-    update<kWidth>(e, c, grad_scale, begin + v * kWidth);
-  for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += kThreads)
-    update<1>(e, c, grad_scale, begin + i);
+  const TensorChunk chunk = table.chunk<kChunk>();
+  chunk.for_each<kThreads>([&]<int N>(std::int64_t i) { update<N>(chunk.entry, c, grad_scale, i); });
 }
 
 Entry entry(const SgdArgs& args, const SgdTensor& t) {
@@ -100,13 +93,11 @@ void sgd(const SgdArgs& args) {
                        .nesterov = args.nesterov,
                        .step = static_cast<std::uint64_t>(args.step),
                        .grad_scale = args.grad_scale.defined() ? args.grad_scale.data<float>() : nullptr};
-  const auto flush = [&](const Table& table) {
+  const auto launch_table = [&](const Table& table) {
     launch(sgd_kernel, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table, c);
   };
-  ChunkTableFiller<Table, decltype(flush)> filler(flush);
-  for (const SgdTensor& t : args.tensors)
-    if (t.param.numel() > 0) filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
-  filler.finish();
+  for_tables<Table>(
+      args.tensors, kChunk, &Entry::numel, [&](const SgdTensor& t) { return entry(args, t); }, launch_table);
 }
 
 QUENCH_CUDA_KERNEL(sgd_slot, sgd);

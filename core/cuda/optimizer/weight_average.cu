@@ -8,7 +8,7 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kThreads = 256, kChunk = 16 * 1024, kWidth = 4;
+constexpr int kThreads = 256, kChunk = 16 * 1024;
 
 struct Entry {
   Elements param, average;
@@ -34,15 +34,8 @@ __device__ void update(const Entry& e, float share, std::uint64_t step, std::int
 // Bytes: param and average read, average written.
 __global__ __launch_bounds__(kThreads) void weight_average_kernel(const __grid_constant__ Table table, float share,
                                                                   std::uint64_t step) {
-  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
-  const Entry& e = table.entries[index];
-  const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
-  const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
-  const int vectors = e.wide ? n / kWidth : 0;
-  for (int v = static_cast<int>(threadIdx.x); v < vectors; v += kThreads)
-    update<kWidth>(e, share, step, begin + v * kWidth);
-  for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += kThreads)
-    update<1>(e, share, step, begin + i);
+  const TensorChunk chunk = table.chunk<kChunk>();
+  chunk.for_each<kThreads>([&]<int N>(std::int64_t i) { update<N>(chunk.entry, share, step, i); });
 }
 
 Entry entry(const WeightAverageArgs& args, const AveragedTensor& t) {
@@ -57,14 +50,12 @@ Entry entry(const WeightAverageArgs& args, const AveragedTensor& t) {
 void weight_average(const WeightAverageArgs& args) {
   const AveragedTensor& first = args.tensors.front();
   const OpLaunch launch("average_weights", {&first.param, &first.average});
-  const auto flush = [&](const Table& table) {
+  const auto launch_table = [&](const Table& table) {
     launch(weight_average_kernel, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table,
            static_cast<float>(1 - args.decay), static_cast<std::uint64_t>(args.step));
   };
-  ChunkTableFiller<Table, decltype(flush)> filler(flush);
-  for (const AveragedTensor& t : args.tensors)
-    if (t.param.numel() > 0) filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
-  filler.finish();
+  for_tables<Table>(
+      args.tensors, kChunk, &Entry::numel, [&](const AveragedTensor& t) { return entry(args, t); }, launch_table);
 }
 
 QUENCH_CUDA_KERNEL(weight_average_slot, weight_average);
