@@ -15,7 +15,7 @@
 #include "export/formats/head_as_table.h"
 #include "export/formats/modelopt/reader.h"
 #include "export/formats/mxfp4_experts/reader.h"
-#include "export/formats/safetensors_rows.h"
+#include "export/formats/safetensors_weights.h"
 #include "export/formats/text_model.h"
 #include "export/formats/torchao/reader.h"
 #include "nn/spec/model_family.h"
@@ -27,27 +27,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kConfigFile = "config.json";
 
-class DenseWeights final : public StoredWeights {
+class DenseWeights final : public SafetensorsWeights {
  public:
-  explicit DenseWeights(const fs::path& folder) : files_(folder) {}
-
-  [[nodiscard]] std::vector<std::string> names() const override { return files_.names(); }
-  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
-    const auto found = files_.find(name);
-    if (!found) return std::nullopt;
-    return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
-  }
-  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    read_rows(files_.at(name), out, first_row);
-  }
-  void prefetch(std::string_view name) const override { files_.at(name).prefetch(); }
-  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
-    QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
-  }
-  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
-
- private:
-  SafetensorsFolder files_;
+  using SafetensorsWeights::SafetensorsWeights;
+  void prefetch(std::string_view name) const override { files().at(name).prefetch(); }
 };
 
 struct Method {

@@ -5,10 +5,10 @@
 #include <bit>
 
 #include "core/number/sparsity_2_4.h"
-#include "core/safetensors/safetensors_folder.h"
 #include "export/formats/compressed_tensors/config.h"
 #include "export/formats/export_mark.h"
 #include "export/formats/safetensors_items.h"
+#include "export/formats/safetensors_weights.h"
 
 namespace quench {
 namespace {
@@ -76,13 +76,13 @@ Tensor bitmask(const Tensor& weight) {
   return out;
 }
 
-class SparseWeights final : public StoredWeights {
+class SparseWeights final : public SafetensorsWeights {
  public:
-  explicit SparseWeights(const std::filesystem::path& folder) : files_(folder) {}
+  explicit SparseWeights(const std::filesystem::path& folder) : SafetensorsWeights(folder) {}
 
   [[nodiscard]] std::vector<std::string> names() const override {
     std::vector<std::string> names;
-    for (std::string& name : files_.names()) {
+    for (std::string& name : files().names()) {
       if (name.ends_with(kCompressed))
         names.push_back(name.substr(0, name.size() - kCompressed.size()) + std::string(kWeightSuffix));
       else if (!is_part(name, kBitmask) && !is_part(name, kShape))
@@ -92,53 +92,41 @@ class SparseWeights final : public StoredWeights {
   }
 
   [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
-    if (const auto sparse = part(name, kCompressed)) {
+    if (const auto sparse = part_of(name, kCompressed)) {
       const SafetensorsEntry& entry = *sparse->entry;
       QUENCH_CHECK_AS(ErrorCode::corrupt, entry.shape.rank() == 2, "{}: {} has shape {}, expected two axes",
-                      files_.path().string(), entry.name, entry.shape.to_string());
+                      files().path().string(), entry.name, entry.shape.to_string());
       return StoredTensor{{entry.shape[0], 2 * entry.shape[1]}, false, entry.dtype_name, entry.dtype};
     }
-    const auto found = files_.find(name);
-    if (!found) return std::nullopt;
-    return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
+    return SafetensorsWeights::find(name);
   }
 
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    const auto sparse = part(name, kCompressed);
-    if (sparse) return read_sparse(name, *sparse, out, first_row);
-    const auto found = files_.at(name);
-    const std::uint64_t row_bytes = found.entry->nbytes() / static_cast<std::uint64_t>(found.entry->shape[0]);
-    found.read({static_cast<std::byte*>(out.raw_data()), out.nbytes()},
-               static_cast<std::uint64_t>(first_row) * row_bytes);
+    if (const auto sparse = part_of(name, kCompressed)) return read_sparse(name, *sparse, out, first_row);
+    SafetensorsWeights::read(name, out, first_row);
   }
-  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
-    QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
-  }
-  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
 
  private:
   // Part of a compressed layer.
   [[nodiscard]] bool is_part(std::string_view name, std::string_view suffix) const {
-    return name.ends_with(suffix) &&
-           files_.find(std::string(name.substr(0, name.size() - suffix.size())) + std::string(kCompressed));
+    return name.ends_with(suffix) && part(name.substr(0, name.size() - suffix.size()), kCompressed);
   }
   // By weight name.
-  [[nodiscard]] std::optional<SafetensorsFolder::Location> part(std::string_view name, std::string_view suffix) const {
+  [[nodiscard]] std::optional<Location> part_of(std::string_view name, std::string_view suffix) const {
     if (!name.ends_with(kWeightSuffix)) return std::nullopt;
-    return files_.find(std::string(name.substr(0, name.size() - kWeightSuffix.size())) + std::string(suffix));
+    return part(name.substr(0, name.size() - kWeightSuffix.size()), suffix);
   }
 
-  void read_sparse(std::string_view name, const SafetensorsFolder::Location& values, const Tensor& out,
-                   std::int64_t first_row) const {
+  void read_sparse(std::string_view name, const Location& values, const Tensor& out, std::int64_t first_row) const {
     const MemoryScope scope(MemoryCategory::workspace);
     const std::int64_t rows = out.size(0), columns = 2 * values.entry->shape[1], bytes = (columns + 7) / 8;
-    const auto mask = part(name, kBitmask);
+    const auto mask = part_of(name, kBitmask);
     const Shape expected{values.entry->shape[0], bytes};
     QUENCH_CHECK_AS(ErrorCode::corrupt, mask && mask->entry->dtype == DType::u8 && mask->entry->shape == expected,
-                    "{}: {} has no bitmask U8{}", files_.path().string(), values.entry->name, expected.to_string());
+                    "{}: {} has no bitmask U8{}", files().path().string(), values.entry->name, expected.to_string());
     QUENCH_CHECK_AS(ErrorCode::unsupported,
                     values.entry->dtype == out.dtype() && (byte_size(out.dtype()) == 4 || byte_size(out.dtype()) == 2),
-                    "{}: {} has dtype {}, expected F32, BF16 or F16", files_.path().string(), values.entry->name,
+                    "{}: {} has dtype {}, expected F32, BF16 or F16", files().path().string(), values.entry->name,
                     values.entry->dtype_name);
     const Tensor bits = Tensor::empty({rows, bytes}, DType::u8), kept = Tensor::empty({rows, columns / 2}, out.dtype());
     mask->read({static_cast<std::byte*>(bits.raw_data()), bits.nbytes()},
@@ -152,7 +140,7 @@ class SparseWeights final : public StoredWeights {
       for (std::int64_t i = 0; i < bytes; ++i) count += std::popcount(bit[row * bytes + i]);
       const bool beyond = columns % 8 != 0 && bit[row * bytes + bytes - 1] >> (columns % 8) != 0;
       QUENCH_CHECK_AS(ErrorCode::corrupt, count == columns / 2 && !beyond,
-                      "{}: row {} of {} marks {} elements, expected {} of {}", files_.path().string(), first_row + row,
+                      "{}: row {} of {} marks {} elements, expected {} of {}", files().path().string(), first_row + row,
                       mask->entry->name, count, columns / 2, columns);
     }
     with_word(out.dtype(), [&]<class Word>() {
@@ -163,8 +151,6 @@ class SparseWeights final : public StoredWeights {
           to[row * columns + k] = (bit[row * bytes + k / 8] >> (k % 8) & 1) != 0 ? *from++ : Word{0};
     });
   }
-
-  SafetensorsFolder files_;
 };
 
 }  // namespace

@@ -5,35 +5,33 @@
 #include "core/number/nvfp4.h"
 #include "export/formats/float8_weights.h"
 #include "export/formats/input_scales.h"
-#include "export/formats/safetensors_rows.h"
-#include "export/schemes/quantized_weight.h"
+#include "export/formats/safetensors_weights.h"
 
 namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
-using Location = SafetensorsFolder::Location;
 
 constexpr std::string_view kConfigName = "hf_quant_config.json";
 constexpr std::string_view kWeight = ".weight", kInputScale = ".input_scale";
 // Tensors of "NAME.weight": u8, two values a byte; e4m3 of 16 values; f32, a factor of all.
 constexpr std::string_view kScale = "_scale", kGlobalScale = "_scale_2";
 
-class ModeloptNvfp4 final : public StoredWeights {
+class ModeloptNvfp4 final : public SafetensorsWeights {
  public:
-  explicit ModeloptNvfp4(const fs::path& folder) : files_(folder), scheme_(*find_scheme("nvfp4")) {
+  explicit ModeloptNvfp4(const fs::path& folder) : SafetensorsWeights(folder), scheme_(*find_scheme("nvfp4")) {
     std::vector<std::string> layers;
     for (const std::string& name : names())
       if (part(name, kGlobalScale) && !scale_of_inputs(name)) layers.emplace_back(layer_of(name));
-    warn_of_unquantized_inputs(files_, kInputScale, layers);
+    warn_of_unquantized_inputs(files(), kInputScale, layers);
   }
 
   [[nodiscard]] std::vector<std::string> names() const override {
     std::vector<std::string> names;
-    for (std::string& name : files_.names()) {
+    for (std::string& name : files().names()) {
       const auto belongs = [&](std::string_view ending, std::string_view rest) {
         return name.ends_with(ending) &&
-               files_.find(fmt::format("{}{}", std::string_view(name).substr(0, name.size() - ending.size()), rest));
+               files().find(fmt::format("{}{}", std::string_view(name).substr(0, name.size() - ending.size()), rest));
       };
       if (!belongs(kScale, "") && !belongs(kGlobalScale, "") && !belongs(kInputScale, kWeight))
         names.push_back(std::move(name));
@@ -42,28 +40,23 @@ class ModeloptNvfp4 final : public StoredWeights {
   }
 
   [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
-    const auto found = files_.find(name);
-    if (!found) return std::nullopt;
-    if (part(name, kScale)) return StoredTensor{shape_of(*found), true, "packed", {}};
-    return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
-  }
-
-  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    read_rows(files_.at(name), out, first_row);
+    const auto found = files().find(name);
+    return found && part(name, kScale) ? StoredTensor{shape_of(*found), true, "packed", {}}
+                                       : SafetensorsWeights::find(name);
   }
 
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
-    const std::string where = fmt::format("{}: {}", files_.path().string(), name);
-    const Location codes = files_.at(name);
+    const std::string where = named(name);
+    const Location codes = files().at(name);
     const Shape shape = shape_of(codes);
     QUENCH_CHECK_AS(ErrorCode::corrupt, shape.rank() == 2 && shape[1] % kNvfp4BlockSize == 0,
                     "{} has shape {}, expected two values a byte in blocks of {}", where,
                     codes.entry->shape.to_string(), kNvfp4BlockSize);
     QuantizedWeight weight{.scheme = scheme_.weights, .shape = shape};
-    const Tensor bytes = read_entry(files_, codes, {shape[0], shape[1] / 2}, DType::u8);
+    const Tensor bytes = read_whole(codes, {shape[0], shape[1] / 2}, DType::u8);
     weight.codes = bytes.reinterpret(DType::f4_e2m1);
-    weight.scales = read_entry(files_, required(name, kScale), {shape[0], shape[1] / kNvfp4BlockSize}, DType::f8_e4m3);
-    const float factor = read_input_scale(files_, required(name, kGlobalScale));
+    weight.scales = read_whole(required(name, kScale), {shape[0], shape[1] / kNvfp4BlockSize}, DType::f8_e4m3);
+    const float factor = read_input_scale(files(), required(name, kGlobalScale));
     weight.global_scale = Tensor::from_values<float>({1}, std::array{factor});
     return pack(weight, where);
   }
@@ -74,7 +67,7 @@ class ModeloptNvfp4 final : public StoredWeights {
 
   [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
     const auto found = scale_of_inputs(name);
-    return found ? std::optional(read_input_scale(files_, *found)) : std::nullopt;
+    return found ? std::optional(read_input_scale(files(), *found)) : std::nullopt;
   }
 
  private:
@@ -85,21 +78,10 @@ class ModeloptNvfp4 final : public StoredWeights {
     return shape.rank() == 2 ? Shape{shape[0], 2 * shape[1]} : shape;
   }
 
-  [[nodiscard]] std::optional<Location> part(std::string_view name, std::string_view ending) const {
-    return files_.find(fmt::format("{}{}", name, ending));
-  }
-
-  [[nodiscard]] Location required(std::string_view name, std::string_view ending) const {
-    const auto found = part(name, ending);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, found.has_value(), "{}: {}{} is missing", files_.path().string(), name, ending);
-    return *found;
-  }
-
   [[nodiscard]] std::optional<Location> scale_of_inputs(std::string_view name) const {
     return part(layer_of(name), kInputScale);
   }
 
-  SafetensorsFolder files_;
   const Scheme& scheme_;
 };
 

@@ -7,8 +7,7 @@
 #include "core/number/e8m0.h"
 #include "core/number/float4.h"
 #include "core/number/float_types.h"
-#include "core/safetensors/safetensors_folder.h"
-#include "export/formats/safetensors_rows.h"
+#include "export/formats/safetensors_weights.h"
 
 namespace quench {
 namespace {
@@ -16,13 +15,13 @@ namespace {
 constexpr std::string_view kBlocks = kMxfp4Blocks, kScales = kMxfp4Scales;
 constexpr std::int64_t kBlockBytes = 16, kBlockSize = 2 * kBlockBytes;
 
-class Mxfp4Experts final : public StoredWeights {
+class Mxfp4Experts final : public SafetensorsWeights {
  public:
-  explicit Mxfp4Experts(const std::filesystem::path& folder) : files_(folder) {}
+  explicit Mxfp4Experts(const std::filesystem::path& folder) : SafetensorsWeights(folder) {}
 
   [[nodiscard]] std::vector<std::string> names() const override {
     std::vector<std::string> names;
-    for (const std::string& name : files_.names()) {
+    for (const std::string& name : files().names()) {
       if (name.ends_with(kBlocks))
         names.push_back(name.substr(0, name.size() - kBlocks.size()));
       else if (!name.ends_with(kScales) || !has_blocks(name.substr(0, name.size() - kScales.size())))
@@ -33,30 +32,27 @@ class Mxfp4Experts final : public StoredWeights {
 
   [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
     if (has_blocks(name)) {
-      const Shape blocks = files_.at(part(name, kBlocks)).entry->shape;
+      const Shape blocks = part(name, kBlocks)->entry->shape;
       if (blocks.rank() != 4) return StoredTensor{blocks, false, "MXFP4", DType::bf16};
       return StoredTensor{{blocks[0], blocks[2] * kBlockSize, blocks[1]}, false, "MXFP4", DType::bf16};
     }
-    const auto found = files_.find(std::string(name));
-    if (!found) return std::nullopt;
-    return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
+    return SafetensorsWeights::find(name);
   }
 
   // Experts from `first` on, or rows of a dense tensor.
   void read(std::string_view name, const Tensor& out, std::int64_t first) const override {
-    if (!has_blocks(name)) return read_rows(files_.at(name), out, first);
-    const SafetensorsFolder::Location codes = checked(name, kBlocks, 4);
+    if (!has_blocks(name)) return read_rows(files().at(name), out, first);
+    const Location codes = checked(name, kBlocks, 4);
     const Shape shape = codes.entry->shape;
-    QUENCH_CHECK_AS(ErrorCode::corrupt, shape[3] == kBlockBytes, "{}: {} has shape {}; expected blocks of {} bytes",
-                    files_.path().string(), part(name, kBlocks), shape.to_string(), kBlockBytes);
-    const SafetensorsFolder::Location exponents = checked(name, kScales, 3);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, shape[3] == kBlockBytes, "{} has shape {}; expected blocks of {} bytes",
+                    named(codes.entry->name), shape.to_string(), kBlockBytes);
+    const Location exponents = checked(name, kScales, 3);
     const Shape expected{shape[0], shape[1], shape[2]};
-    QUENCH_CHECK_AS(ErrorCode::corrupt, exponents.entry->shape == expected, "{}: {} has shape {}, expected {}",
-                    files_.path().string(), part(name, kScales), exponents.entry->shape.to_string(),
-                    expected.to_string());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, exponents.entry->shape == expected, "{} has shape {}, expected {}",
+                    named(exponents.entry->name), exponents.entry->shape.to_string(), expected.to_string());
     const std::int64_t experts = out.size(0), rows = shape[1], groups = shape[2];
     QUENCH_CHECK(out.dtype() == DType::bf16 && out.size(1) == groups * kBlockSize && out.size(2) == rows,
-                 "{}: {} read as {}", files_.path().string(), name, out.describe());
+                 "{} read as {}", named(name), out.describe());
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor blocks = Tensor::empty({experts, rows, groups, kBlockBytes}, DType::u8),
                  scales = Tensor::empty({experts, rows, groups}, DType::u8);
@@ -64,16 +60,12 @@ class Mxfp4Experts final : public StoredWeights {
     read_rows(exponents, scales, first);
     for (std::int64_t e = 0; e < experts; ++e)
       QUENCH_CHECK_AS(ErrorCode::corrupt, decode(blocks.select(0, e), scales.select(0, e), out.select(0, e)),
-                      "{}: {}: a scale of expert {} is NaN", files_.path().string(), part(name, kScales), first + e);
+                      "{}: a scale of expert {} is NaN", named(exponents.entry->name), first + e);
   }
 
-  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
-    QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
-  }
-  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
   [[nodiscard]] Tensor block_scales(std::string_view name, std::int64_t expert) const override {
     if (!has_blocks(name)) return {};
-    const SafetensorsFolder::Location stored = checked(name, kScales, 3);
+    const Location stored = checked(name, kScales, 3);
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor scales = Tensor::empty({1, stored.entry->shape[1], stored.entry->shape[2]}, DType::u8);
     read_rows(stored, scales, expert);
@@ -81,19 +73,14 @@ class Mxfp4Experts final : public StoredWeights {
   }
 
  private:
-  [[nodiscard]] static std::string part(std::string_view name, std::string_view suffix) {
-    return std::string(name) + std::string(suffix);
-  }
-  [[nodiscard]] bool has_blocks(std::string_view name) const { return files_.find(part(name, kBlocks)).has_value(); }
+  [[nodiscard]] bool has_blocks(std::string_view name) const { return part(name, kBlocks).has_value(); }
 
-  [[nodiscard]] SafetensorsFolder::Location checked(std::string_view name, std::string_view suffix, int rank) const {
-    const std::string full = part(name, suffix);
-    const auto found = files_.find(full);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, found.has_value(), "{}: {} is missing", files_.path().string(), full);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, found->entry->shape.rank() == rank && found->entry->dtype == DType::u8,
-                    "{}: {} is {}{}, expected U8 of rank {}", files_.path().string(), full, found->entry->dtype_name,
-                    found->entry->shape.to_string(), rank);
-    return *found;
+  [[nodiscard]] Location checked(std::string_view name, std::string_view suffix, int rank) const {
+    const Location found = required(name, suffix);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, found.entry->shape.rank() == rank && found.entry->dtype == DType::u8,
+                    "{} is {}{}, expected U8 of rank {}", named(found.entry->name), found.entry->dtype_name,
+                    found.entry->shape.to_string(), rank);
+    return found;
   }
 
   // One expert: blocks [out, groups, 16], scales [out, groups], values [32 * groups, out]. False for a NaN scale.
@@ -123,8 +110,6 @@ class Mxfp4Experts final : public StoredWeights {
         }
     return finite;
   }
-
-  SafetensorsFolder files_;
 };
 
 }  // namespace

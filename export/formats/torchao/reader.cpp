@@ -4,10 +4,8 @@
 #include <cstring>
 #include <set>
 
-#include "core/safetensors/safetensors_folder.h"
-#include "export/formats/safetensors_rows.h"
+#include "export/formats/safetensors_weights.h"
 #include "export/formats/torchao/description.h"
-#include "export/schemes/quantized_weight.h"
 
 namespace quench {
 namespace {
@@ -21,10 +19,10 @@ std::string part_name(std::string_view weight, std::string_view part) {
   return fmt::format("{}_{}_{}", weight.substr(0, leaf), weight.substr(leaf), part);
 }
 
-class TorchaoWeights final : public StoredWeights {
+class TorchaoWeights final : public SafetensorsWeights {
  public:
-  explicit TorchaoWeights(const std::filesystem::path& folder) : files_(folder) {
-    for (const SafetensorsReader& file : files_.files())
+  explicit TorchaoWeights(const std::filesystem::path& folder) : SafetensorsWeights(folder) {
+    for (const SafetensorsReader& file : files().files())
       for (const auto& [name, text] : file.header().metadata) {
         if (name == kTensorNames || !text.starts_with('{')) continue;  // "format": "pt"
         const std::string source = named(name);
@@ -38,7 +36,7 @@ class TorchaoWeights final : public StoredWeights {
 
   [[nodiscard]] std::vector<std::string> names() const override {
     std::vector<std::string> names;
-    for (std::string& name : files_.names())
+    for (std::string& name : files().names())
       if (!parts_.contains(name)) names.push_back(std::move(name));
     for (const auto& [name, description] : descriptions_) names.push_back(name);
     return names;
@@ -46,13 +44,7 @@ class TorchaoWeights final : public StoredWeights {
 
   [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
     if (descriptions_.contains(name)) return StoredTensor{shape_of(name, described(name)), true, "packed", {}};
-    const auto found = files_.find(name);
-    if (!found) return std::nullopt;
-    return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
-  }
-
-  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    read_rows(files_.at(name), out, first_row);
+    return SafetensorsWeights::find(name);
   }
 
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
@@ -66,7 +58,7 @@ class TorchaoWeights final : public StoredWeights {
     if (described_as.has("zero_point")) read_zero_points(weight, name);
     if (weight.scheme.scale == ScaleForm::e4m3_two_level)
       weight.global_scale = described_as.has("per_tensor_scale")
-                                ? read_entry(files_, part(name, "per_tensor_scale"), {}, DType::f32).view({1})
+                                ? read_whole(stored_part(name, "per_tensor_scale"), {}, DType::f32).view({1})
                                 : Tensor::from_values<float>({1}, std::array{1.0f});
     return pack(weight, named(name));
   }
@@ -78,58 +70,35 @@ class TorchaoWeights final : public StoredWeights {
   [[nodiscard]] IntDivision input_division() const override { return IntDivision::reciprocal; }
 
  private:
-  [[nodiscard]] std::string named(std::string_view name) const {
-    return fmt::format("{}: {}", files_.path().string(), name);
-  }
-
-  [[nodiscard]] SafetensorsFolder::Location part(std::string_view name, std::string_view part) const {
-    const std::string stored = part_name(name, part);
-    const auto found = files_.find(stored);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, found.has_value(), "{}: {} is missing", files_.path().string(), stored);
-    return *found;
+  [[nodiscard]] Location stored_part(std::string_view name, std::string_view part) const {
+    return required(part_name(name, part), "");
   }
 
   [[nodiscard]] TorchaoWeight described(std::string_view name) const {
-    return describe_torchao_weight(descriptions_.find(name)->second, part(name, "qdata").entry->shape, named(name));
+    return describe_torchao_weight(descriptions_.find(name)->second, stored_part(name, "qdata").entry->shape,
+                                   named(name));
   }
 
   [[nodiscard]] Shape shape_of(std::string_view name, const TorchaoWeight& weight) const {
-    const Shape& stored = part(name, "qdata").entry->shape;
+    const Shape& stored = stored_part(name, "qdata").entry->shape;
     return {stored[0], weight.codes_in_pairs ? 2 * stored[1] : stored[1]};
   }
 
   void read_codes(QuantizedWeight& weight, std::string_view name, const TorchaoWeight& described_as) const {
-    const auto stored = part(name, "qdata");
+    const auto stored = stored_part(name, "qdata");
     if (described_as.codes_in_pairs) {
-      const Tensor pairs = read_entry(files_, stored, stored.entry->shape, DType::u8);
+      const Tensor pairs = read_whole(stored, stored.entry->shape, DType::u8);
       weight.codes = Tensor::empty(weight.shape, DType::f4_e2m1);
       std::memcpy(weight.codes.raw_data(), pairs.raw_data(), pairs.nbytes());
       return;
     }
-    weight.codes = read_entry(files_, stored, weight.shape, weight.scheme.element ? DType::f8_e4m3 : DType::i8);
-    if (weight.scheme.element) return;
-    const IntRange range = int_range(weight.scheme.bits);
-    const auto* codes = weight.codes.data<std::int8_t>();
-    QUENCH_CHECK_AS(ErrorCode::corrupt,
-                    std::all_of(codes, codes + weight.codes.numel(),
-                                [&](int code) { return code >= range.lowest && code <= range.highest; }),
-                    "{} holds codes outside of {} bits", named(name), weight.scheme.bits);
-  }
-
-  [[nodiscard]] static Shape scales_shape(const QuantizedWeight& weight) {
-    const std::int64_t rows = weight.shape[0], columns = weight.shape[1], group = weight.scheme.group_size;
-    switch (weight.scheme.sharing) {
-      case ScaleSharing::tensor: return {};
-      case ScaleSharing::row: return {rows, 1};
-      case ScaleSharing::group: return {rows, columns / group};
-      case ScaleSharing::block: return {(rows + group - 1) / group, (columns + group - 1) / group};
-    }
-    return {};
+    weight.codes = read_whole(stored, weight.shape, weight.scheme.element ? DType::f8_e4m3 : DType::i8);
+    if (!weight.scheme.element) check_range(weight, name);
   }
 
   void read_scales(QuantizedWeight& weight, std::string_view name) const {
-    const auto stored = part(name, "scale");
-    const Shape shape = scales_shape(weight);
+    const auto stored = stored_part(name, "scale");
+    const Shape shape = scales_shape(weight, {});
     DType dtype = DType::f8_e8m0;
     if (weight.scheme.scale == ScaleForm::e4m3_two_level) dtype = DType::f8_e4m3;
     if (weight.scheme.scale == ScaleForm::high_precision) {
@@ -139,25 +108,22 @@ class TorchaoWeights final : public StoredWeights {
     }
     // Classes differ in axes of length 1.
     const bool same_count = stored.entry->shape.numel() == shape.numel();
-    weight.scales = read_entry(files_, stored, same_count ? stored.entry->shape : shape, dtype).view(shape);
+    weight.scales = read_whole(stored, same_count ? stored.entry->shape : shape, dtype).view(shape);
   }
 
   void read_zero_points(QuantizedWeight& weight, std::string_view name) const {
-    const auto stored = part(name, "zero_point");
-    const Shape shape = scales_shape(weight);
+    const auto stored = stored_part(name, "zero_point");
+    const Shape shape = scales_shape(weight, {});
     const bool same_count = stored.entry->shape.numel() == shape.numel();
-    const Tensor bytes = read_entry(files_, stored, same_count ? stored.entry->shape : shape, DType::i8);
+    const Tensor bytes = read_whole(stored, same_count ? stored.entry->shape : shape, DType::i8);
     const auto* points = bytes.data<std::int8_t>();
     if (std::all_of(points, points + bytes.numel(), [](int point) { return point == 0; })) {
       weight.scheme.mapping = IntMapping::symmetric;
       return;
     }
-    weight.zero_points = Tensor::empty(shape, DType::f32);
-    for (std::int64_t i = 0; i < bytes.numel(); ++i)
-      weight.zero_points.data<float>()[i] = static_cast<float>(points[i]);
+    weight.zero_points = zero_points_of(bytes, shape);
   }
 
-  SafetensorsFolder files_;
   std::map<std::string, Json, std::less<>> descriptions_;  // by quantized weight
   std::set<std::string> parts_;                            // stored part names
 };
