@@ -142,7 +142,7 @@ void run(const ForwardOptions& o) {
   Model loaded = Model::open(
       o.model,
       {.device = o.device, .dtype = o.dtype, .trainable = o.grads, .adapter = o.adapter, .mtp = MtpLayers::left_out});
-  loaded.use_adapter(o.adapter, o.grads);
+  loaded.use_adapter(o.adapter, {.trainable = o.grads});
   nn::CausalLm& model = loaded.model();
   const auto conversion = o.recipe.apply(loaded);
   if (o.recipe.given() && !o.json) std::fputs(recipes::conversion_report(conversion).c_str(), stdout);

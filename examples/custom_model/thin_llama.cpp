@@ -17,11 +17,16 @@ std::int64_t inner_rank(const nn::ModelConfig& config) {
 class ThinMlp final : public nn::SubLayer {
  public:
   ThinMlp(const nn::ModelConfig& config, const nn::BlockSpec&, const nn::ParameterOptions& options)
-      : up_in_(config.hidden_size, inner_rank(config), false, options, config.initializer_range),
-        gate_up_out_(inner_rank(config), 2 * config.intermediate_size, false, options, config.initializer_range,
-                     {{"gate_out_proj", config.intermediate_size}, {"up_out_proj", config.intermediate_size}}),
-        down_in_(config.intermediate_size, inner_rank(config), false, options, config.initializer_range),
-        down_out_(inner_rank(config), config.hidden_size, false, options, config.initializer_range) {
+      : up_in_(config.hidden_size, inner_rank(config), {.init_std = config.initializer_range, .parameters = options}),
+        gate_up_out_(
+            inner_rank(config), 2 * config.intermediate_size,
+            {.init_std = config.initializer_range,
+             .parameters = options,
+             .parts = {{"gate_out_proj", config.intermediate_size}, {"up_out_proj", config.intermediate_size}}}),
+        down_in_(config.intermediate_size, inner_rank(config),
+                 {.init_std = config.initializer_range, .parameters = options}),
+        down_out_(inner_rank(config), config.hidden_size,
+                  {.init_std = config.initializer_range, .parameters = options}) {
     add_module("up_in_proj", up_in_);
     add_module("gate_up_out_proj", gate_up_out_);
     add_module("down_in_proj", down_in_);

@@ -33,8 +33,8 @@ T* find_module(const ModuleMap& modules, const std::string& path) {
 }
 
 // Also of a layer that checkpoints hold as one (Phi-3, GLM-4).
-std::vector<nn::Linear::Part> row_parts(const nn::Linear& producer, std::string_view part,
-                                        const nn::AttentionSpec& attention) {
+std::vector<nn::LinearPart> row_parts(const nn::Linear& producer, std::string_view part,
+                                      const nn::AttentionSpec& attention) {
   if (!producer.parts().empty()) return producer.parts();
   const std::int64_t rows = producer.weight().global_shape[0];
   if (part == kUp) return {{"gate_proj", rows / 2}, {std::string(kUp), rows / 2}};
@@ -47,7 +47,7 @@ std::vector<nn::Linear::Part> row_parts(const nn::Linear& producer, std::string_
 std::vector<std::int64_t> producer_rows(const nn::Linear& producer, std::string_view part, std::int64_t columns,
                                         const nn::AttentionSpec& attention) {
   std::int64_t first = 0;
-  for (const nn::Linear::Part& one : row_parts(producer, part, attention)) {
+  for (const nn::LinearPart& one : row_parts(producer, part, attention)) {
     if (one.name != part) {
       first += one.rows;
       continue;

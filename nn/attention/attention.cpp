@@ -29,13 +29,17 @@ Attention::Attention(const ModelConfig& config, const BlockSpec& block, const Pa
               .layer = block.layer,
               .soft_cap = block.attention.soft_cap},
       qk_form_(block.attention.qk_form),
-      qkv_proj_(config.hidden_size, attend_.layout.width(), block.attention.qkv_bias, options, config.initializer_range,
-                block.attention.fused_storage ? std::vector<Linear::Part>()
-                                              : std::vector<Linear::Part>{{"q_proj", block.attention.query_width()},
-                                                                          {"k_proj", block.attention.kv_width()},
-                                                                          {"v_proj", block.attention.kv_width()}}),
-      o_proj_(block.attention.query_width(), config.hidden_size, block.attention.output_bias, options,
-              residual_init_std(config)),
+      qkv_proj_(
+          config.hidden_size, attend_.layout.width(),
+          {.bias = block.attention.qkv_bias,
+           .init_std = config.initializer_range,
+           .parameters = options,
+           .parts = block.attention.fused_storage ? std::vector<LinearPart>()
+                                                  : std::vector<LinearPart>{{"q_proj", block.attention.query_width()},
+                                                                            {"k_proj", block.attention.kv_width()},
+                                                                            {"v_proj", block.attention.kv_width()}}}),
+      o_proj_(block.attention.query_width(), config.hidden_size,
+              {.bias = block.attention.output_bias, .init_std = residual_init_std(config), .parameters = options}),
       rotated_(block.attention.rotary.has_value()),
       interleaved_(rotated_ && block.attention.rotary->interleaved),
       fuses_rotation_(rotated_ && !interleaved_ && block.attention.rotary->dim == block.attention.key_dim) {

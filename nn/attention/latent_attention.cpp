@@ -18,15 +18,20 @@ LatentAttention::LatentAttention(const ModelConfig& config, const BlockSpec& blo
       attend_{
           .layout = {shape_.heads, shape_.heads, shape_.width()}, .scale = block.attention.scale, .layer = block.layer},
       kv_rank_(mla.kv_rank),
-      q_proj_(mla.query_rank > 0 ? mla.query_rank : config.hidden_size, shape_.heads * shape_.width(), false, options,
-              config.initializer_range),
-      kv_a_proj_(config.hidden_size, kv_rank_ + shape_.rotary, mla.bias, options, config.initializer_range),
+      q_proj_(mla.query_rank > 0 ? mla.query_rank : config.hidden_size, shape_.heads * shape_.width(),
+              {.init_std = config.initializer_range, .parameters = options}),
+      kv_a_proj_(config.hidden_size, kv_rank_ + shape_.rotary,
+                 {.bias = mla.bias, .init_std = config.initializer_range, .parameters = options}),
       kv_a_norm_(kv_rank_, mla.norm_eps, options),
-      kv_b_proj_(kv_rank_, shape_.heads * (shape_.plain + shape_.value), false, options, config.initializer_range),
-      o_proj_(shape_.heads * shape_.value, config.hidden_size, mla.bias, options, residual_init_std(config)) {
+      kv_b_proj_(kv_rank_, shape_.heads * (shape_.plain + shape_.value),
+                 {.init_std = config.initializer_range, .parameters = options}),
+      o_proj_(shape_.heads * shape_.value, config.hidden_size,
+              {.bias = mla.bias, .init_std = residual_init_std(config), .parameters = options}) {
   if (mla.query_rank > 0) {
     add_module("q_a_proj",
-               q_a_proj_.emplace(config.hidden_size, mla.query_rank, mla.bias, options, config.initializer_range));
+               q_a_proj_.emplace(
+                   config.hidden_size, mla.query_rank,
+                   LinearOptions{.bias = mla.bias, .init_std = config.initializer_range, .parameters = options}));
     add_module("q_a_layernorm", q_a_norm_.emplace(mla.query_rank, mla.norm_eps, options));
     add_module("q_b_proj", q_proj_);
   } else {

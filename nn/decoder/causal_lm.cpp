@@ -86,7 +86,8 @@ CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
   options_.deferred = false;
   add_module("model", model_);
   if (!config.tie_word_embeddings) {
-    lm_head_.emplace(config.hidden_size, config.vocab_size, false, options, config.initializer_range);
+    lm_head_.emplace(config.hidden_size, config.vocab_size,
+                     LinearOptions{.init_std = config.initializer_range, .parameters = options});
     add_module(std::string(kHeadName), *lm_head_);
   }
   assign_names();

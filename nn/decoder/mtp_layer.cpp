@@ -13,7 +13,8 @@ MtpLayer::MtpLayer(const ModelConfig& config, const BlockSpec& block, const Para
     : DecoderLayer(config, block, options),
       embedding_norm_(config.hidden_size, config.rms_norm_eps, options),
       hidden_norm_(config.hidden_size, config.rms_norm_eps, options),
-      projection_(2 * config.hidden_size, config.hidden_size, false, options, config.initializer_range),
+      projection_(2 * config.hidden_size, config.hidden_size,
+                  {.init_std = config.initializer_range, .parameters = options}),
       shared_head_(config, options) {
   add_module("enorm", embedding_norm_);
   add_module("hnorm", hidden_norm_);

@@ -3,9 +3,9 @@
 namespace quench::nn {
 namespace {
 
-std::int64_t total_rows(const std::vector<ExpertLinear::Part>& parts) {
+std::int64_t total_rows(const std::vector<LinearPart>& parts) {
   std::int64_t rows = 0;
-  for (const ExpertLinear::Part& part : parts) rows += part.rows;
+  for (const LinearPart& part : parts) rows += part.rows;
   return rows;
 }
 
@@ -21,17 +21,16 @@ std::string layer_prefix(std::string_view prefix) {
 
 }  // namespace
 
-ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in_features, std::string hf_path, std::vector<Part> parts,
-                           const ParameterOptions& options, float init_std, bool bias)
+ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in_features, std::string hf_path, LinearOptions options)
     : experts_(experts),
       hf_path_(std::move(hf_path)),
-      parts_(std::move(parts)),
-      weight_(
-          make_parameter({experts * total_rows(parts_), in_features}, options, Initializer::normal, init_std, experts)),
-      has_bias_(bias) {
+      parts_(std::move(options.parts)),
+      weight_(make_parameter({experts * total_rows(parts_), in_features}, options.parameters, Initializer::normal,
+                             options.init_std, experts)),
+      has_bias_(options.bias) {
   add_parameter("weight", weight_);
   if (!has_bias_) return;
-  bias_ = make_parameter({experts * total_rows(parts_)}, options, Initializer::zeros, 0.0f, experts);
+  bias_ = make_parameter({experts * total_rows(parts_)}, options.parameters, Initializer::zeros, 0.0f, experts);
   add_parameter("bias", bias_);
 }
 
@@ -79,7 +78,7 @@ void ExpertLinear::name_pieces(const std::string& prefix) {
     parameter.pieces.clear();
     std::int64_t row = 0;
     for (std::int64_t expert = 0; expert < experts_; ++expert)
-      for (const Part& part : parts_) {
+      for (const LinearPart& part : parts_) {
         parameter.pieces.push_back(
             {fmt::format("{}{}.{}.{}{}", layer, hf_path_, expert, part.name, suffix), row, part.rows});
         row += part.rows;

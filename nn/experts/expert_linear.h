@@ -6,21 +6,15 @@
 #include <vector>
 
 #include "nn/experts/expert_kernel.h"
-#include "nn/modules/module.h"
+#include "nn/modules/linear.h"
 
 namespace quench::nn {
 
 class ExpertLinear final : public Module {
  public:
-  // Last component of the Hugging Face name, and row count.
-  struct Part {
-    std::string name;
-    std::int64_t rows;
-  };
-  // Weight [experts * out, in]: rows of expert 0 in the order of `parts`, then of expert 1, ... `hf_path`:
-  // "mlp.experts". `bias` [experts * out] in the order of the weight's rows.
-  ExpertLinear(std::int64_t experts, std::int64_t in_features, std::string hf_path, std::vector<Part> parts,
-               const ParameterOptions& options, float init_std, bool bias = false);
+  // Weight [experts * out, in]: rows of expert 0 in the order of the parts, at least one, then of expert 1, ...
+  // `hf_path`: "mlp.experts". Bias [experts * out] in the order of the weight's rows.
+  ExpertLinear(std::int64_t experts, std::int64_t in_features, std::string hf_path, LinearOptions options);
 
   // x [R,in] -> [R,out].
   [[nodiscard]] Variable forward(const Variable& x, const autograd::TokenPermutation& rows) const {
@@ -50,7 +44,7 @@ class ExpertLinear final : public Module {
   [[nodiscard]] const Parameter& weight() const noexcept { return weight_; }
   [[nodiscard]] bool has_bias() const noexcept { return has_bias_; }
   [[nodiscard]] const std::string& hf_path() const noexcept { return hf_path_; }
-  [[nodiscard]] const std::vector<Part>& parts() const noexcept { return parts_; }
+  [[nodiscard]] const std::vector<LinearPart>& parts() const noexcept { return parts_; }
 
  protected:
   void name_pieces(const std::string& prefix) override;
@@ -63,7 +57,7 @@ class ExpertLinear final : public Module {
 
   std::int64_t experts_;
   std::string hf_path_;
-  std::vector<Part> parts_;
+  std::vector<LinearPart> parts_;
   Parameter weight_;
   bool has_bias_;
   Parameter bias_;

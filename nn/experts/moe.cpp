@@ -72,11 +72,16 @@ MoE::SharedGate::SharedGate(const ModelConfig& config, const ParameterOptions& o
 
 MoE::Experts::Experts(const ModelConfig& config, const ExpertsSpec& spec, const ParameterOptions& options)
     : gate_up_proj(spec.count, config.hidden_size, std::string(spec.names.experts),
-                   {{std::string(spec.names.gate), spec.intermediate_size},
-                    {std::string(spec.names.up), spec.intermediate_size}},
-                   options, config.initializer_range, spec.bias),
+                   {.bias = spec.bias,
+                    .init_std = config.initializer_range,
+                    .parameters = options,
+                    .parts = {{std::string(spec.names.gate), spec.intermediate_size},
+                              {std::string(spec.names.up), spec.intermediate_size}}}),
       down_proj(spec.count, spec.intermediate_size, std::string(spec.names.experts),
-                {{std::string(spec.names.down), config.hidden_size}}, options, residual_init_std(config), spec.bias) {
+                {.bias = spec.bias,
+                 .init_std = residual_init_std(config),
+                 .parameters = options,
+                 .parts = {{std::string(spec.names.down), config.hidden_size}}}) {
   add_module("gate_up_proj", gate_up_proj);
   add_module("down_proj", down_proj);
 }

@@ -2,20 +2,19 @@
 
 namespace quench::nn {
 
-Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias, const ParameterOptions& options,
-               float init_std, std::vector<Part> parts)
-    : options_(options),
-      weight_(make_parameter({out_features, in_features}, options, Initializer::normal, init_std)),
-      has_bias_(bias),
-      parts_(std::move(parts)) {
+Linear::Linear(std::int64_t in_features, std::int64_t out_features, LinearOptions options)
+    : options_(options.parameters),
+      weight_(make_parameter({out_features, in_features}, options_, Initializer::normal, options.init_std)),
+      has_bias_(options.bias),
+      parts_(std::move(options.parts)) {
   std::int64_t rows = 0;
-  for (const Part& part : parts_) rows += part.rows;
+  for (const LinearPart& part : parts_) rows += part.rows;
   QUENCH_CHECK(parts_.empty() || rows == out_features, "Linear: parts have {} rows, the layer {}", rows, out_features);
   options_.sharding = options_.expert_sharding = {};
   options_.deferred = false;
   add_parameter("weight", weight_);
   if (has_bias_) {
-    bias_ = make_parameter({out_features}, options, Initializer::zeros);
+    bias_ = make_parameter({out_features}, options.parameters, Initializer::zeros);
     add_parameter("bias", bias_);
   }
 }
@@ -87,7 +86,7 @@ void Linear::name_pieces(const std::string& prefix) {
   const auto split = [&](Parameter& parameter, const std::string& suffix) {
     parameter.pieces.clear();
     std::int64_t row = 0;
-    for (const Part& part : parts_) {
+    for (const LinearPart& part : parts_) {
       parameter.pieces.push_back({parent + part.name + suffix, row, part.rows});
       row += part.rows;
     }

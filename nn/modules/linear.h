@@ -11,25 +11,23 @@
 
 namespace quench::nn {
 
-// Options of a layer that is no part of a model family's block.
+// Rows of a fused layer: last component of the Hugging Face name, and row count.
+struct LinearPart {
+  std::string name;
+  std::int64_t rows;
+};
+
 struct LinearOptions {
   bool bias = false;
   float init_std = 0.02f;  // standard deviation of the weight's initial values; those of the bias are 0
   ParameterOptions parameters{};
+  std::vector<LinearPart> parts{};  // all rows, in order; empty: one part
 };
 
 class Linear final : public Module {
  public:
-  // Last component of the Hugging Face name, and row count.
-  struct Part {
-    std::string name;
-    std::int64_t rows;
-  };
-
-  Linear(std::int64_t in_features, std::int64_t out_features, bool bias, const ParameterOptions& options,
-         float init_std, std::vector<Part> parts = {});
-  Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options = {})
-      : Linear(in_features, out_features, options.bias, options.parameters, options.init_std) {}
+  // Throws invalid_argument for parts of another number of rows.
+  Linear(std::int64_t in_features, std::int64_t out_features, LinearOptions options = {});
 
   [[nodiscard]] Variable forward(const Variable& x) const { return kernel_->apply(x, weight_, bias()); }
   // forward() whose result can be recomputed in the backward pass with one more GEMM (autograd::RecomputeHandle); not
@@ -61,7 +59,7 @@ class Linear final : public Module {
   [[nodiscard]] const Parameter& weight() const noexcept { return weight_; }
   // The weight [out,in] as differentiable functions take it: lm_head_loss(hidden, head.matrix(), labels, scale).
   [[nodiscard]] Weight matrix() const { return weight_.weight(); }
-  [[nodiscard]] const std::vector<Part>& parts() const noexcept { return parts_; }
+  [[nodiscard]] const std::vector<LinearPart>& parts() const noexcept { return parts_; }
 
  protected:
   void name_pieces(const std::string& prefix) override;
@@ -74,7 +72,7 @@ class Linear final : public Module {
   Parameter weight_;
   Parameter bias_;
   bool has_bias_;
-  std::vector<Part> parts_;
+  std::vector<LinearPart> parts_;
   std::shared_ptr<const LinearKernel> kernel_ = high_precision_linear_kernel();
 };
 

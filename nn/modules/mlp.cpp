@@ -8,11 +8,15 @@ namespace quench::nn {
 Mlp::Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, const ParameterOptions& options)
     : layer_(block.layer),
       activation_(block.feed_forward.activation),
-      gate_up_proj_(config.hidden_size, 2 * width, block.feed_forward.bias, options, config.initializer_range,
-                    block.feed_forward.fused_storage
-                        ? std::vector<Linear::Part>()
-                        : std::vector<Linear::Part>{{"gate_proj", width}, {"up_proj", width}}),
-      down_proj_(width, config.hidden_size, block.feed_forward.bias, options, residual_init_std(config)) {
+      gate_up_proj_(config.hidden_size, 2 * width,
+                    {.bias = block.feed_forward.bias,
+                     .init_std = config.initializer_range,
+                     .parameters = options,
+                     .parts = block.feed_forward.fused_storage
+                                  ? std::vector<LinearPart>()
+                                  : std::vector<LinearPart>{{"gate_proj", width}, {"up_proj", width}}}),
+      down_proj_(width, config.hidden_size,
+                 {.bias = block.feed_forward.bias, .init_std = residual_init_std(config), .parameters = options}) {
   add_module("gate_up_proj", gate_up_proj_);
   add_module("down_proj", down_proj_);
 }

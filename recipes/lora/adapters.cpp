@@ -25,7 +25,7 @@ std::vector<Part> parts_of(const std::string& name, const nn::Linear& linear) {
   if (linear.parts().empty()) return {{name, name.substr(parent.size()), 0, linear.weight().global_shape[0]}};
   std::vector<Part> parts;
   std::int64_t row = 0;
-  for (const nn::Linear::Part& part : linear.parts()) {
+  for (const nn::LinearPart& part : linear.parts()) {
     parts.push_back({parent + part.name, part.name, row, part.rows});
     row += part.rows;
   }
@@ -71,7 +71,7 @@ void visit_experts(nn::Module& root, const Visitor& visitor) {
 
 // Removes the adapters of one projection from `left`. Rank 0: none.
 ExpertPiece take_piece(std::map<std::string, const LoraLayer*>& left, const std::string& prefix, std::int64_t experts,
-                       const nn::ExpertLinear::Part& part) {
+                       const nn::LinearPart& part) {
   ExpertPiece piece{.layer = part.name, .rows = part.rows};
   const LoraLayer* first = nullptr;
   std::string without;  // an expert without adapter
@@ -132,7 +132,7 @@ std::vector<LinearShape> adaptable_layers(nn::Module& root) {
     if (is_in_mtp_layer(root, name)) return;
     const std::string prefix = experts_prefix(name, layer);
     for (std::int64_t expert = 0; expert < layer.experts(); ++expert)
-      for (const nn::ExpertLinear::Part& part : layer.parts())
+      for (const nn::LinearPart& part : layer.parts())
         shapes.push_back(
             {fmt::format("{}{}.{}", prefix, expert, part.name), part.rows, layer.weight().global_shape[1]});
   });
@@ -202,7 +202,7 @@ Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const
   visit_experts(root, [&](const std::string& name, nn::ExpertLinear& layer) {
     std::vector<ExpertPiece> pieces;
     std::int64_t row = 0;
-    for (const nn::ExpertLinear::Part& part : layer.parts()) {
+    for (const nn::LinearPart& part : layer.parts()) {
       ExpertPiece piece = take_piece(left, experts_prefix(name, layer), layer.experts(), part);
       piece.row_begin = std::exchange(row, row + part.rows);
       if (piece.rank > 0) pieces.push_back(std::move(piece));

@@ -226,7 +226,7 @@ TEST_P(Float8Recipe, FrozenWeightsAskForLess) {
 // The end of a run may be in high precision, and a roll-back may lead out of it again: the optimizer stays.
 TEST_P(Float8Recipe, LayersMayChangeTheirKernelUnderAnOptimizer) {
   const LinearCase c{random_matrix(16, 32, 71), random_matrix(16, 32, 72), random_matrix(16, 16, 73)};
-  nn::Linear layer(32, 16, false, {.dtype = DType::bf16, .grad_dtype = DType::bf16}, 0.02f);
+  nn::Linear layer(32, 16, {.parameters = {.dtype = DType::bf16, .grad_dtype = DType::bf16}});
   Tensor(layer.weight().variable.value()).copy_from(c.w);
   layer.weight().name = "weight";
   layer.set_kernel(make_kernel(GetParam(), c, {}));

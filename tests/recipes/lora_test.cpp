@@ -144,7 +144,7 @@ TEST(Adapters, ParametersHavePeftNamesAndBeginAsNothing) {
 
 TEST(LoraExperts, GradientsMatchFiniteDifferences) {
   const std::int64_t experts = 3, in = 6;
-  nn::ExpertLinear layer(experts, in, "mlp.experts", {{"gate_proj", 4}, {"up_proj", 4}}, {}, 0.1f);
+  nn::ExpertLinear layer(experts, in, "mlp.experts", {.init_std = 0.1f, .parts = {{"gate_proj", 4}, {"up_proj", 4}}});
   const auto adapter = std::make_shared<ExpertAdapter>(
       layer, std::vector<ExpertPiece>{{"gate_proj", 0, 4, 2, 0.5f}, {"up_proj", 4, 4, 3, 2.0f}},
       nn::ParameterOptions{});

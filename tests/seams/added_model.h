@@ -13,9 +13,12 @@ namespace quench::testing {
 class RegluMlp final : public nn::SubLayer {
  public:
   RegluMlp(const nn::ModelConfig& config, const nn::BlockSpec&, const nn::ParameterOptions& options)
-      : gate_up_proj_(config.hidden_size, 2 * config.intermediate_size, false, options, config.initializer_range,
-                      {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}}),
-        down_proj_(config.intermediate_size, config.hidden_size, false, options, config.initializer_range) {
+      : gate_up_proj_(config.hidden_size, 2 * config.intermediate_size,
+                      {.init_std = config.initializer_range,
+                       .parameters = options,
+                       .parts = {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}}}),
+        down_proj_(config.intermediate_size, config.hidden_size,
+                   {.init_std = config.initializer_range, .parameters = options}) {
     add_module("gate_up_proj", gate_up_proj_);
     add_module("down_proj", down_proj_);
   }

@@ -27,7 +27,7 @@ Variable loss_of(const Variable& x, const Variable& weight) {
 
 struct TwoOfOneName : nn::Module {
   nn::Parameter a = nn::make_parameter({2}, {}), b = nn::make_parameter({2}, {});
-  nn::Linear child{2, 2, false, {}, 0.1f};
+  nn::Linear child{2, 2, {.init_std = 0.1f}};
   explicit TwoOfOneName(bool module) {
     add_parameter("same", a);
     if (module)
@@ -78,7 +78,7 @@ TEST(ApplicationErrors, DevicesDtypesAndShapesOfOneOpAgree) {
 }
 
 TEST(ApplicationErrors, AnOptimizerNamesABadScale) {
-  nn::Linear layer(2, 2, false, {}, 0.1f);
+  nn::Linear layer(2, 2, {.init_std = 0.1f});
   nn::AdamW optimizer(layer.parameters(), {});
   EXPECT_THAT(refusal([&] { optimizer.step(1e-3, 1, Tensor::zeros({1}, DType::bf16)); }), HasSubstr("grad_scale"));
   EXPECT_THAT(refusal([&] { optimizer.step(1e-3, 0, Tensor::zeros({1}, DType::f32)); }), HasSubstr("step"));
@@ -134,7 +134,7 @@ TEST(ApplicationErrors, ATapeOutlivesTensorsAndModules) {
   const Variable x = leaf({2, 3});
   Variable loss;
   {
-    nn::Linear layer(3, 3, true, {}, 0.1f);
+    nn::Linear layer(3, 3, {.bias = true, .init_std = 0.1f});
     nn::initialize_parameter(layer.weight(), 1);
     const Variable hidden = layer.forward(autograd::add(x, leaf({2, 3})));
     loss = loss_of(hidden, leaf({4, 3}));

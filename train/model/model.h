@@ -52,6 +52,10 @@ struct ModelOptions {
   LoadingWork work = {};
 };
 
+struct AdapterOptions {
+  bool trainable = false;  // only adapter parameters have gradients
+};
+
 class Model {
  public:
   // Model folder, quantized or not, GGUF file, checkpoint (step-N), or the newest checkpoint of a run folder. A
@@ -75,8 +79,8 @@ class Model {
   // Applied; null: none.
   [[nodiscard]] recipes::Adapters* adapters() const noexcept { return adapters_.get(); }
   // PEFT adapter, replacing a previous one; no-op for an empty name. An adapter with more tokens than a model folder
-  // makes its vocabulary grow. `trainable`: only adapter parameters have gradients.
-  void use_adapter(const std::filesystem::path& folder, bool trainable = false);
+  // makes its vocabulary grow.
+  void use_adapter(const std::filesystem::path& folder, const AdapterOptions& options = {});
   // Warning if the PEFT adapter names other base weights than these; before use_adapter().
   void warn_of_other_base(const std::filesystem::path& adapter) const;
   // Adds the adapters' updates to the weights; no-op without adapters.

@@ -207,7 +207,7 @@ void Model::read_again() {
   load_weights(*model_, stored_.files, is_quantized_, {}, rows_beyond(peft_.stored_vocabulary));
 }
 
-void Model::use_adapter(const fs::path& folder, bool trainable) {
+void Model::use_adapter(const fs::path& folder, const AdapterOptions& adapter) {
   if (folder.empty()) return;
   const std::optional<std::int64_t> rows = adapter_vocabulary(folder);
   const bool grows = rows && *rows > stored_.config.vocab_size;
@@ -220,12 +220,12 @@ void Model::use_adapter(const fs::path& folder, bool trainable) {
   if (grows || (peft_.has_rows && !source_.is_trained())) read_again();
   peft_.has_rows = rows.has_value();
   nn::ParameterOptions options = model_->options();
-  options.trainable = trainable;
+  options.trainable = adapter.trainable;
   std::shared_ptr<recipes::Adapters> loaded = load_adapter(*model_, folder, options);
   if (adapters_) adapters_->detach();
   adapters_ = std::move(loaded);
   adapters_->attach();
-  if (trainable) recipes::freeze_base(*model_);
+  if (adapter.trainable) recipes::freeze_base(*model_);
   peft_.folder = folder;
   base_ = {source_.is_model() ? source_.path().string() : std::string(), {}};
 }

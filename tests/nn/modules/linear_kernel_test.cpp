@@ -266,7 +266,7 @@ TEST(LinearKernel, FusedInferenceHasTheBitsOfSeparateOps) {
 }
 
 TEST(Linear, FallsBackToSeparateOpsForUnsupportedFusions) {
-  Linear layer(4, 6, true, {}, 0.02f);
+  Linear layer(4, 6, {.bias = true});
   Tensor(layer.weight().variable.value()).copy_from(numbers({6, 4}, 5));
   const Variable x(numbers({3, 4}, 3));
   const LinearCall gated{.x = x, .epilogue = LinearEpilogue::gated_activation, .mode = LinearMode::inference};

@@ -14,7 +14,7 @@ namespace {
 using reference::numbers;
 
 struct Tree final : Module {
-  Tree() : proj(4, 6, true, {}, 0.02f, {{"q_proj", 4}, {"k_proj", 2}}) {
+  Tree() : proj(4, 6, {.bias = true, .parts = {{"q_proj", 4}, {"k_proj", 2}}}) {
     add_module("proj", proj);
     assign_names("layers.0.");
   }
@@ -88,7 +88,7 @@ TEST(Linear, FusedPartsHaveNamesOfTheirOwn) {
   EXPECT_EQ(pieces[1].hf_name, "layers.0.k_proj.weight");
   EXPECT_EQ(pieces[1].row_begin, 4);
   EXPECT_EQ(pieces[1].rows, 2);
-  EXPECT_THROW(Linear(4, 6, false, {}, 0.02f, {{"q_proj", 4}, {"k_proj", 3}}), Error);
+  EXPECT_THROW(Linear(4, 6, {.parts = {{"q_proj", 4}, {"k_proj", 3}}}), Error);
 }
 
 TEST(Linear, KernelParametersAreRemovedWithTheKernel) {
