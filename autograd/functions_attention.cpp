@@ -85,8 +85,8 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
                 .interleaved = interleaved});
   Tape::record("rope", {qkv}, std::array{&out}, [&] {
     return [layout, rotated, dim, cos, sin, positions, interleaved, dqkv = qkv.gradient(), dout_of = out.gradient()] {
-      // In place if the buffer has two handles, the gradient's and `dout`.
-      Tensor dout = dout_of->value();
+      // In place unless another gradient shares the buffer.
+      Tensor dout = dout_of->take_value();
       if (const QuantOutputs codes = rotation_codes(dqkv, dout, dim == layout.head_dim && !interleaved);
           codes.has_codes()) {
         quench::rope_codes({.x = dout,
@@ -98,7 +98,7 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
                             .quant_outputs = codes});
         return dqkv->contribute(FusedValue::codes_only(dout.shape(), dout, codes));
       }
-      if (!dout.is_exclusive(2)) dout = dout.clone();
+      if (!dout.is_exclusive()) dout = dout.clone();
       quench::rope({.x = head_view(dout, layout, 0, rotated).narrow(2, 0, dim),
                     .cos = cos,
                     .sin = sin,

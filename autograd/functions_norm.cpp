@@ -7,11 +7,9 @@
 namespace quench::autograd {
 namespace {
 
-// `dsum` if it has no other references, else a new tensor.
+// `dsum` if it is the caller's alone, else a new tensor.
 Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
-  // Two handles: the gradient's and the caller's.
-  if (dsum.defined() && dsum.is_exclusive(2)) return dsum;
-  return Tensor::empty_like(like);
+  return dsum.defined() && dsum.is_exclusive() ? dsum : Tensor::empty_like(like);
 }
 
 // Recomputes `y` in the same pass if deferred uses are waiting.
@@ -125,7 +123,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
     return [x = sum.value(), handle, weight, form, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
             dsum_of = sum.gradient(), dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
-      const Tensor dsum = dsum_of->value();
+      const Tensor dsum = dsum_of->take_value();
       Tensor dx;
       QuantOutputs outputs;
       if (!dy_of->has_value()) {

@@ -54,6 +54,13 @@ void Gradient::contribute(FusedValue value) {
   }
 }
 
+Tensor Gradient::take_value() {
+  QUENCH_CHECK(!leaf_, "take_value: the gradient of a leaf stays its own");
+  Tensor taken = value();
+  reset();
+  return taken;
+}
+
 void Gradient::reset() noexcept {
   valid_ = false;
   if (!set_outside_) value_ = {};

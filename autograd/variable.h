@@ -28,6 +28,9 @@ class Gradient {
   [[nodiscard]] bool has_value() const noexcept { return valid_; }
   // Undefined without a contribution. Throws as FusedValue::value().
   [[nodiscard]] Tensor value() const { return valid_ ? value_.value() : Tensor(); }
+  // For the op that reads this gradient, once: value(), whose handle passes to the caller. The buffer may be
+  // overwritten if it is then exclusive: shared with no other gradient.
+  [[nodiscard]] Tensor take_value();
   // For the consumer whose quant_request() the producer may have answered.
   [[nodiscard]] const FusedValue& fused() const noexcept { return value_; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }

@@ -153,8 +153,8 @@ class EmulatedExperts final : public nn::ExpertKernel {
 
     void operator()() const {
       const MemoryScope workspace(MemoryCategory::workspace);
-      const Tensor dy = dy_of->value();
-      const bool alone = dy.is_exclusive(2);  // the gradient's handle and `dy`
+      const Tensor dy = dy_of->take_value();
+      const bool alone = dy.is_exclusive();
       const GroupRows of_dy = ends.of_dy(dy);
       const WantedForms wanted{.rowwise = dx && r.products.dgrad,
                                .grouped_columnwise = dw && r.products.wgrad,

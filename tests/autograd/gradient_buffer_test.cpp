@@ -54,6 +54,18 @@ TEST(GradientBuffer, MustFitTheGradientOfALeaf) {
   }
 }
 
+TEST(GradientBuffer, IsExclusiveOnceTakenUnlessAnotherGradientSharesIt) {
+  Gradient first({3}, DType::f32, Device{}, false), second({3}, DType::f32, Device{}, false);
+  first.contribute(Tensor::zeros({3}, DType::f32));
+  second.contribute(first.value());
+  EXPECT_FALSE(first.take_value().is_exclusive());
+  EXPECT_FALSE(first.has_value());
+  EXPECT_FALSE(first.take_value().defined());
+  EXPECT_TRUE(second.take_value().is_exclusive());
+  Gradient leaf({3}, DType::f32, Device{}, true);
+  EXPECT_THROW((void)leaf.take_value(), Error);
+}
+
 TEST(RecomputeHandle, TheLastDeferredUseMayFreeTheValue) {
   RecomputeHandle handle([] { return Tensor(); }, true);
   std::weak_ptr<Storage> storage;
