@@ -68,7 +68,7 @@ report < <(
                     "distributed/launcher " \
                     "data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
                     "export/schemes export/methods export/formats export/formats/compressed_tensors export/formats/torchao " \
-                    "export/formats/fine_grained_float8 export/formats/modelopt export/formats/mxfp4_experts export/formats/gguf export/ptq export/table " \
+                    "export/formats/fine_grained_float8 export/formats/modelopt export/formats/mxfp4_experts export/formats/gguf/architectures export/formats/gguf export/ptq export/table " \
                     "train/checkpoint train/objective train/step train/metrics train/model_source train/config train/model_folder train/run_folder " \
                     "train/check train/doctor train/session train/record train/run_export train/objectives train/plan train/report train/generation train/probe train/evaluation " \
                     "train/run train/model quench examples apps bench tests", order, " ")
@@ -98,8 +98,8 @@ report < <(
     }' "${sources[@]}"
 )
 
-# A model family is data: outside its table (nn/models), no code names one, so that none can ask for it. Names of
-# tokenizers may equal a model type.
+# A model family is data: outside its table (nn/models) and that of GGUF architectures, no code names one, so that none
+# can ask for it. Names of tokenizers may equal a model type.
 report < <(
   awk '
     function scan(line, rest, name) {
@@ -115,7 +115,7 @@ report < <(
       }
       next
     }
-    FILENAME ~ /^(tests|examples)\// { nextfile }
+    FILENAME ~ /^(tests|examples|export\/formats\/gguf\/architectures)\// { nextfile }
     FNR == 1 && !count { print "scripts/check.sh: no model family found in nn/models"; exit }
     { line = $0; sub(/\/\/.*/, "", line); scan(line) }' nn/models/*.cpp "${sources[@]}"
 )

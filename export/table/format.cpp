@@ -116,8 +116,8 @@ StoredBytes stored_bytes(const std::filesystem::path& folder) {
   StoredBytes stored;
   if (const std::filesystem::path gguf = find_gguf_file(folder); !gguf.empty()) {
     const GgufHead head = read_gguf_head(gguf);
-    const nn::ModelFamily* family = find_gguf_family(head);
-    const nn::GgufArchitecture architecture = family == nullptr ? nn::GgufArchitecture{} : family->gguf;
+    const GgufArchitecture* known = stored_gguf_architecture(head);
+    const GgufArchitecture architecture = known == nullptr ? GgufArchitecture{} : *known;
     for (const GgufEntry& entry : head.tensors)
       stored.layers[layer_of(hf_tensor_name(entry.name, architecture).value_or(entry.name))] += entry.bytes;
     stored.files = std::filesystem::file_size(gguf);

@@ -18,7 +18,6 @@
 #include "export/formats/safetensors_weights.h"
 #include "export/formats/text_model.h"
 #include "export/formats/torchao/reader.h"
-#include "nn/spec/model_family.h"
 
 namespace quench {
 namespace {
@@ -92,8 +91,8 @@ bool is_quantized(const fs::path& folder, const Json& config) {
 void take_score_scale(const fs::path& gguf, Json& config) {
   constexpr std::string_view kKey = "query_pre_attn_scalar";
   if (gguf.empty() || !config.is_object()) return;
-  const nn::ModelFamily* family = find_gguf_family(read_gguf_head(gguf));
-  if (family == nullptr || family->gguf.score_scale == nullptr) return;
+  const GgufArchitecture* architecture = stored_gguf_architecture(read_gguf_head(gguf));
+  if (architecture == nullptr || architecture->score_scale == nullptr) return;
   const Json own = gguf_model_config(gguf);
   if (const Json* scale = own.find(kKey); scale != nullptr) config.set(std::string(kKey), *scale);
 }

@@ -24,19 +24,6 @@ BlockSpec glm4_block(const ModelConfig& config, std::int64_t layer) {
   return block;
 }
 
-constexpr GgufTensorName kGlm4GgufTensors[] = {
-    {"input_layernorm", "attn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"post_self_attn_layernorm", "post_attention_norm"},
-    {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate_up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-    {"post_mlp_layernorm", "post_ffw_norm"},
-};
-
 }  // namespace
 
 extern const ModelFamily kGlm4;
@@ -60,11 +47,6 @@ const ModelFamily kGlm4{.architecture = "Glm4ForCausalLM",
                                      .num_hidden_layers = 40,
                                      .num_attention_heads = 32,
                                      .num_key_value_heads = 2,
-                                     .head_dim = 128},
-                        .gguf = {.name = "glm4",
-                                 .bias_is_chosen = true,
-                                 .free_head_dim = true,
-                                 .partial_rotation = true,
-                                 .layer_tensors = kGlm4GgufTensors}};
+                                     .head_dim = 128}};
 
 }  // namespace quench::nn

@@ -1,8 +1,6 @@
 // Granite 3 (Hugging Face Transformers, modeling_granite): Llama with factors on embeddings, scores, sublayer outputs
 // and logits.
 
-#include <cmath>
-
 #include "nn/models/decoder_block.h"
 #include "nn/spec/model_family.h"
 
@@ -31,26 +29,6 @@ StreamSpec granite_stream(const ModelConfig& config) {
   return {.norm = {"norm", config.rms_norm_eps},
           .embedding_scale = static_cast<float>(config.scales.embedding),
           .logits_scale = static_cast<float>(config.scales.logits)};
-}
-
-std::vector<GgufNumber> granite_gguf_numbers(const ModelConfig& config) {
-  return {{"attention.scale", static_cast<float>(config.scales.attention)},
-          {"embedding_scale", static_cast<float>(config.scales.embedding)},
-          {"residual_scale", static_cast<float>(config.scales.residual)},
-          {"logit_scale", static_cast<float>(1.0 / config.scales.logits)}};
-}
-
-// Absent and 0: llama.cpp's default.
-void read_granite_gguf(const GgufLookup& find, Json& config) {
-  const auto set = [&](std::string_view member, std::string_view key, double otherwise) {
-    const double written = find(key).value_or(0.0);
-    config.set(member, written == 0 ? otherwise : std::stod(fmt::format("{}", static_cast<float>(written))));
-  };
-  set("attention_multiplier", "attention.scale",
-      1.0 / std::sqrt(static_cast<double>(config.find("head_dim")->as_int())));
-  set("embedding_multiplier", "embedding_scale", 1.0);
-  set("residual_multiplier", "residual_scale", 1.0);
-  set("logits_scaling", "logit_scale", 1.0);
 }
 
 constexpr std::string_view kFactors = "scale factors between the layers";
@@ -88,15 +66,6 @@ const ModelFamily kGranite{.architecture = "GraniteForCausalLM",
                                         .hidden_size = 4096,
                                         .intermediate_size = 11008,
                                         .num_hidden_layers = 32,
-                                        .num_attention_heads = 32},
-                           .gguf = {.name = "granite",
-                                    .interleaved_rotation = true,
-                                    .bias_is_chosen = true,
-                                    .output_bias = true,
-                                    .free_head_dim = true,
-                                    .rope_divisors = true,
-                                    .scales = true,
-                                    .numbers = granite_gguf_numbers,
-                                    .read = read_granite_gguf}};
+                                        .num_attention_heads = 32}};
 
 }  // namespace quench::nn

@@ -24,12 +24,6 @@ const ModelFamily kLlama{.architecture = "LlamaForCausalLM",
                          .apply = read_llama,
                          .write = write_llama,
                          .executes = {"attention_bias", "mlp_bias"},
-                         .block = decoder_block,
-                         .gguf = {.name = "llama",
-                                  .interleaved_rotation = true,
-                                  .bias_is_chosen = true,
-                                  .output_bias = true,
-                                  .free_head_dim = true,
-                                  .rope_divisors = true}};
+                         .block = decoder_block};
 
 }  // namespace quench::nn

@@ -25,11 +25,6 @@ const ModelFamily kMistral{.architecture = "MistralForCausalLM",
                            .executes = {"sliding_window"},
                            .block = decoder_block,
                            .defaults = {.max_position_embeddings = 131072},
-                           .multimodal_architecture = "Mistral3ForConditionalGeneration",
-                           .gguf = {.name = "llama",
-                                    .interleaved_rotation = true,
-                                    .output_bias = true,
-                                    .free_head_dim = true,
-                                    .rope_divisors = true}};
+                           .multimodal_architecture = "Mistral3ForConditionalGeneration"};
 
 }  // namespace quench::nn

@@ -2,7 +2,6 @@
 
 #include "nn/experts/moe.h"
 #include "nn/models/decoder_block.h"
-#include "nn/models/gguf_experts.h"
 #include "nn/models/sliding_window.h"
 #include "nn/spec/model_family.h"
 
@@ -30,21 +29,6 @@ void write_mixtral(const ModelConfig& config, Json& json) {
   json.set("num_experts_per_tok", config.experts.per_token);
 }
 
-constexpr GgufTensorName kMixtralGgufTensors[] = {
-    {"input_layernorm", "attn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"post_attention_layernorm", "ffn_norm"},
-    {"block_sparse_moe.gate", "ffn_gate_inp"},
-};
-
-void read_mixtral_gguf(const GgufLookup& find, Json& config) {
-  copy_gguf_integer(find, kGgufExpertCount, "num_local_experts", config);
-  copy_gguf_integer(find, kGgufExpertsUsed, "num_experts_per_tok", config);
-}
-
 }  // namespace
 
 extern const ModelFamily kMixtral;
@@ -55,14 +39,6 @@ const ModelFamily kMixtral{.architecture = "MixtralForCausalLM",
                            .executes = {"sliding_window", "num_local_experts", "num_experts_per_tok",
                                         "router_aux_loss_coef", "output_router_logits"},
                            .block = decoder_block,
-                           .defaults = {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6},
-                           .gguf = {.name = "llama",
-                                    .interleaved_rotation = true,
-                                    .experts = true,
-                                    .free_head_dim = true,
-                                    .rope_divisors = true,
-                                    .layer_tensors = kMixtralGgufTensors,
-                                    .numbers = gguf_expert_counts,
-                                    .read = read_mixtral_gguf}};
+                           .defaults = {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6}};
 
 }  // namespace quench::nn

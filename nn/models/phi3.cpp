@@ -21,18 +21,6 @@ BlockSpec phi3_block(const ModelConfig& config, std::int64_t layer) {
   return block;
 }
 
-constexpr GgufTensorName kPhi3GgufTensors[] = {
-    {"input_layernorm", "attn_norm"},         {"self_attn.qkv_proj", "attn_qkv"}, {"self_attn.o_proj", "attn_output"},
-    {"post_attention_layernorm", "ffn_norm"}, {"mlp.gate_up_proj", "ffn_up"},     {"mlp.down_proj", "ffn_down"},
-};
-
-constexpr std::string_view kPhi3Tokens[] = {"</s>", "<unk>", "<s>", "<|endoftext|>"};
-
-// 0: llama.cpp has no window in this architecture.
-std::vector<GgufNumber> phi3_gguf_numbers(const ModelConfig&) {
-  return {{"attention.sliding_window", std::uint32_t{0}}};
-}
-
 }  // namespace
 
 extern const ModelFamily kPhi3;
@@ -50,12 +38,6 @@ const ModelFamily kPhi3{.architecture = "Phi3ForCausalLM",
                                      .hidden_size = 3072,
                                      .intermediate_size = 8192,
                                      .num_hidden_layers = 32,
-                                     .num_attention_heads = 32},
-                        .gguf = {.name = "phi3",
-                                 .free_head_dim = true,
-                                 .partial_rotation = true,
-                                 .layer_tensors = kPhi3GgufTensors,
-                                 .tokens_of_name = kPhi3Tokens,
-                                 .numbers = phi3_gguf_numbers}};
+                                     .num_attention_heads = 32}};
 
 }  // namespace quench::nn

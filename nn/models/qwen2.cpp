@@ -23,7 +23,6 @@ const ModelFamily kQwen2{.architecture = "Qwen2ForCausalLM",
                          .write = write_layer_windows,
                          .executes = {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
                          .block = decoder_block,
-                         .defaults = {.max_position_embeddings = 32768},
-                         .gguf = {.name = "qwen2"}};
+                         .defaults = {.max_position_embeddings = 32768}};
 
 }  // namespace quench::nn

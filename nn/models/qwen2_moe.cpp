@@ -3,7 +3,6 @@
 
 #include "nn/experts/moe.h"
 #include "nn/models/decoder_block.h"
-#include "nn/models/gguf_experts.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/sparse_layers.h"
 #include "nn/spec/model_family.h"
@@ -51,43 +50,6 @@ void write_qwen2_moe(const ModelConfig& config, Json& json) {
   write_sparse_layers(config, json);
 }
 
-constexpr GgufTensorName kQwen2MoeGgufTensors[] = {
-    {"input_layernorm", "attn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate", "ffn_gate_inp"},
-    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
-    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
-    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
-};
-constexpr std::string_view kGgufSharedWidth = "expert_shared_feed_forward_length";
-
-std::string qwen2_moe_gguf_problem(const ModelConfig& config) {
-  if (!config.qkv_bias) return "qkv_bias: files of this architecture have these biases";
-  if (config.experts.normalize)
-    return "norm_topk_prob: llama.cpp leaves router weights as they are in this architecture";
-  if (config.experts.layer_count() != config.num_hidden_layers)
-    return "decoder_sparse_step, mlp_only_layers: llama.cpp has experts in every layer of this architecture";
-  return {};
-}
-
-std::vector<GgufNumber> qwen2_moe_gguf_numbers(const ModelConfig& config) {
-  std::vector<GgufNumber> numbers = gguf_expert_sizes(config);
-  numbers.push_back({kGgufSharedWidth, static_cast<std::uint32_t>(config.experts.shared_width)});
-  return numbers;
-}
-
-void read_qwen2_moe_gguf(const GgufLookup& find, Json& config) {
-  copy_gguf_integer(find, kGgufExpertCount, "num_experts", config);
-  copy_gguf_integer(find, kGgufExpertsUsed, "num_experts_per_tok", config);
-  copy_gguf_integer(find, kGgufExpertWidth, "moe_intermediate_size", config);
-  copy_gguf_integer(find, kGgufSharedWidth, "shared_expert_intermediate_size", config);
-}
-
 }  // namespace
 
 extern const ModelFamily kQwen2Moe;
@@ -117,12 +79,6 @@ const ModelFamily kQwen2Moe{
                  .intermediate_size = 5632,
                  .num_hidden_layers = 24,
                  .num_attention_heads = 16,
-                 .num_key_value_heads = 16},
-    .gguf = {.name = "qwen2moe",
-             .experts = true,
-             .layer_tensors = kQwen2MoeGgufTensors,
-             .problem = qwen2_moe_gguf_problem,
-             .numbers = qwen2_moe_gguf_numbers,
-             .read = read_qwen2_moe_gguf}};
+                 .num_key_value_heads = 16}};
 
 }  // namespace quench::nn

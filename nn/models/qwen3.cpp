@@ -4,7 +4,6 @@
 
 #include "nn/experts/moe.h"
 #include "nn/models/decoder_block.h"
-#include "nn/models/gguf_experts.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/sparse_layers.h"
 #include "nn/spec/model_family.h"
@@ -60,26 +59,6 @@ BlockSpec qwen3_block(const ModelConfig& config, std::int64_t layer) {
   return block;
 }
 
-constexpr GgufTensorName kQwen3MoeGgufTensors[] = {
-    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},           {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},      {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"}, {"mlp.gate", "ffn_gate_inp"},
-};
-
-std::string qwen3_moe_gguf_problem(const ModelConfig& config) {
-  if (!config.experts.normalize) return "norm_topk_prob: llama.cpp's router weights sum to 1 in this architecture";
-  if (config.experts.layer_count() != config.num_hidden_layers)
-    return "decoder_sparse_step, mlp_only_layers: llama.cpp has experts in every layer of this architecture";
-  return {};
-}
-
-void read_qwen3_moe_gguf(const GgufLookup& find, Json& config) {
-  copy_gguf_integer(find, kGgufExpertCount, "num_experts", config);
-  copy_gguf_integer(find, kGgufExpertsUsed, "num_experts_per_tok", config);
-  copy_gguf_integer(find, kGgufExpertWidth, "moe_intermediate_size", config);
-  config.set("norm_topk_prob", true);
-}
-
 }  // namespace
 
 extern const ModelFamily kQwen3, kQwen3Moe;
@@ -89,8 +68,7 @@ const ModelFamily kQwen3{.architecture = "Qwen3ForCausalLM",
                          .write = write_qwen3,
                          .executes = {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
                          .block = qwen3_block,
-                         .defaults = {.max_position_embeddings = 32768},
-                         .gguf = {.name = "qwen3", .bias_is_chosen = true, .free_head_dim = true}};
+                         .defaults = {.max_position_embeddings = 32768}};
 
 const ModelFamily kQwen3Moe{
     .architecture = "Qwen3MoeForCausalLM",
@@ -101,14 +79,6 @@ const ModelFamily kQwen3Moe{
                  "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
                  "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
     .block = qwen3_block,
-    .defaults = {.max_position_embeddings = 32768},
-    .gguf = {.name = "qwen3moe",
-             .bias_is_chosen = true,
-             .experts = true,
-             .free_head_dim = true,
-             .layer_tensors = kQwen3MoeGgufTensors,
-             .problem = qwen3_moe_gguf_problem,
-             .numbers = gguf_expert_sizes,
-             .read = read_qwen3_moe_gguf}};
+    .defaults = {.max_position_embeddings = 32768}};
 
 }  // namespace quench::nn

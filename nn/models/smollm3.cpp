@@ -8,8 +8,6 @@
 namespace quench::nn {
 namespace {
 
-constexpr std::int64_t kLlamaCppInterval = 4;  // not in a file's metadata
-
 void read_smollm3(ConfigReader& in, ModelConfig& config) {
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.mlp_bias = in.boolean("mlp_bias", false);
@@ -31,20 +29,6 @@ void write_smollm3(const ModelConfig& config, Json& json) {
   write_layer_windows(config, json);
 }
 
-std::string smollm3_gguf_problem(const ModelConfig& config) {
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (config.block(layer).attention.rotary.has_value() != ((layer + 1) % kLlamaCppInterval != 0))
-      return fmt::format("no_rope_layers: llama.cpp has no RoPE in every layer number {} of this architecture",
-                         kLlamaCppInterval);
-  if (config.qkv_bias || config.mlp_bias)
-    return "attention_bias, mlp_bias: llama.cpp has no biases in this architecture";
-  return {};
-}
-
-void read_smollm3_gguf(const GgufLookup&, Json& config) {
-  config.set("no_rope_layer_interval", kLlamaCppInterval);
-}
-
 }  // namespace
 
 extern const ModelFamily kSmolLm3;
@@ -63,11 +47,6 @@ const ModelFamily kSmolLm3{.architecture = "SmolLM3ForCausalLM",
                                         .num_hidden_layers = 36,
                                         .num_attention_heads = 16,
                                         .num_key_value_heads = 4,
-                                        .tie_word_embeddings = true},
-                           .gguf = {.name = "smollm3",
-                                    .interleaved_rotation = true,
-                                    .free_head_dim = true,
-                                    .problem = smollm3_gguf_problem,
-                                    .read = read_smollm3_gguf}};
+                                        .tie_word_embeddings = true}};
 
 }  // namespace quench::nn

@@ -8,7 +8,6 @@
 
 #include "nn/spec/config_member.h"
 #include "nn/spec/config_reader.h"
-#include "nn/spec/gguf_architecture.h"
 #include "nn/spec/model_config.h"
 
 namespace quench::nn {
@@ -49,7 +48,6 @@ struct ModelFamily {
   ModelDefaults defaults = {};
   // Class of multimodal checkpoints whose text_config is of this family; "": none.
   std::string_view multimodal_architecture = {};
-  GgufArchitecture gguf = {};
 
   [[nodiscard]] bool has_member(std::string_view name) const;
 };

@@ -2,6 +2,7 @@
 // A model family that the table's file does not know: Llama with ReGLU (added_op.h) in place of SwiGLU.
 
 #include "core/system/choice_table.h"
+#include "export/formats/gguf/architectures/architecture.h"
 #include "nn/models/decoder_block.h"
 #include "nn/modules/linear.h"
 #include "nn/modules/sublayer.h"
@@ -53,5 +54,6 @@ inline const Registered<nn::ModelFamily> kReglu{{.architecture = "RegluForCausal
                                                  .write = write_reglu,
                                                  .executes = {"attention_bias"},
                                                  .block = reglu_block}};
+inline const Registered<GgufArchitecture> kRegluGguf{{.model_type = "reglu", .name = "reglu-cpp"}};
 
 }  // namespace quench::testing

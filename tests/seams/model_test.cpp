@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "export/formats/gguf/names.h"
+#include "export/formats/gguf/writer.h"
 #include "tests/seams/added_model.h"
 #include "tests/seams/refusal.h"
 #include "tests/train/run/trainer_fixture.h"
@@ -54,6 +56,21 @@ TEST(AddedModel, IsExportedAndReadBack) {
   const Tensor logits = model.logits(model.hidden(ids, model.make_context({{0, 3, 0, 3}}, 3)));
   EXPECT_EQ(logits.shape(), Shape({3, 64}));
   EXPECT_TRUE(std::isfinite(logits.data<float>()[0]));
+}
+
+TEST(AddedModel, HasAGgufPartByItsOwnEntry) {
+  const auto config_of = [](std::string_view type) {
+    return nn::parse_model_config(
+        Json::parse(fmt::format(R"({{"model_type": "{}", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32,
+                                     "num_hidden_layers": 2, "num_attention_heads": 2}})",
+                                type)),
+        "config.json");
+  };
+  EXPECT_NO_THROW(require_gguf_model(config_of("reglu")));
+  EXPECT_THAT(gguf_architecture_names(), HasSubstr("reglu-cpp"));
+  const GgufHead head{.metadata = {{"general.architecture", Json("reglu-cpp")}}, .tensors = {}};
+  ASSERT_NE(stored_gguf_architecture(head), nullptr);
+  EXPECT_EQ(stored_gguf_architecture(head)->model_type, "reglu");
 }
 
 TEST(AddedModel, IsNamedInErrors) {

@@ -7,6 +7,7 @@
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/rope.h"
 #include "export/formats/gguf/types.h"
+#include "nn/spec/model_family.h"
 
 namespace quench {
 namespace {
@@ -35,7 +36,7 @@ std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std
 }
 
 // They change values without a config.json equivalent.
-void refuse_others(const GgufFields& fields, std::int64_t context, const nn::GgufArchitecture& architecture) {
+void refuse_others(const GgufFields& fields, std::int64_t context, const GgufArchitecture& architecture) {
   constexpr std::string_view kWindow = "attention.sliding_window";
   const std::int64_t window = fields.find_integer(kWindow).value_or(0);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture.sliding_window || window == 0 || window >= context,
@@ -50,8 +51,7 @@ constexpr std::string_view kRotated = "rope.dimension_count";
 
 // Variant of an architecture that is known with experts alone, or without.
 std::string_view variant_of(const GgufHead& head, const std::string& name, const std::string& source) {
-  if (!std::ranges::any_of(nn::model_families(), [&](const auto& family) { return family.gguf.name == name; }))
-    return "";
+  if (!std::ranges::any_of(gguf_architectures(), [&](const auto& known) { return known.name == name; })) return "";
   const bool experts = GgufFields(head, name + ".", source).find_integer("expert_count").value_or(0) > 0;
   return experts ? " with experts" : " without experts";
 }
@@ -117,19 +117,20 @@ Json gguf_model_config(const fs::path& file) {
   const std::string source = file.string();
   const auto name = GgufFields(head, "general.", source).find_text("architecture");
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "{}: it has no general.architecture", source);
-  const nn::ModelFamily* family = find_gguf_family(head);
+  const GgufArchitecture* architecture = stored_gguf_architecture(head);
+  const nn::ModelFamily* family = architecture != nullptr ? nn::find_model_family(architecture->model_type) : nullptr;
   QUENCH_CHECK_AS(ErrorCode::unsupported, family != nullptr,
                   "{}: general.architecture '{}'{} is not supported; known: {}", source, *name,
                   variant_of(head, *name, source), gguf_architecture_names());
-  const GgufFields fields(head, std::string(family->gguf.name) + ".", source);
+  const GgufFields fields(head, std::string(architecture->name) + ".", source);
   const GgufFields tokenizer(head, "tokenizer.ggml.", source);
   const std::int64_t hidden = fields.integer("embedding_length"), heads = fields.integer("attention.head_count");
   const std::int64_t context = fields.integer("context_length");
-  const std::int64_t head_dim = family->gguf.latent_attention
+  const std::int64_t head_dim = architecture->latent_attention
                                     ? fields.integer("rope.dimension_count")
-                                    : head_dim_of(fields, hidden, heads, family->gguf.partial_rotation);
-  refuse_others(fields, context, family->gguf);
-  if (family->gguf.experts) (void)fields.integer("expert_used_count");
+                                    : head_dim_of(fields, hidden, heads, architecture->partial_rotation);
+  refuse_others(fields, context, *architecture);
+  if (architecture->experts) (void)fields.integer("expert_used_count");
   const std::int64_t vocabulary = vocabulary_of(head, fields, tokenizer);
   Json config = Json::object();
   config.set("architectures", Json(Json::Array{family->architecture}));
@@ -140,18 +141,18 @@ Json gguf_model_config(const fs::path& file) {
   config.set("num_hidden_layers", fields.integer("block_count"));
   config.set("num_attention_heads", heads);
   config.set("num_key_value_heads",
-             family->gguf.latent_attention ? heads : fields.find_integer("attention.head_count_kv").value_or(heads));
+             architecture->latent_attention ? heads : fields.find_integer("attention.head_count_kv").value_or(heads));
   config.set("head_dim", head_dim);
   config.set("max_position_embeddings", context);
   config.set("rms_norm_eps", fields.number("attention.layer_norm_rms_epsilon"));
   config.set("hidden_act", family->defaults.hidden_act);
   config.set("tie_word_embeddings", find_tensor(head, "output.weight") == nullptr);
-  if (family->gguf.bias_is_chosen) config.set("attention_bias", find_tensor(head, "blk.0.attn_q.bias") != nullptr);
+  if (architecture->bias_is_chosen) config.set("attention_bias", find_tensor(head, "blk.0.attn_q.bias") != nullptr);
   if (find_tensor(head, "blk.0.ffn_up.bias") != nullptr) config.set("mlp_bias", true);
   set_token_ids(tokenizer, vocabulary, config);
   config.set("torch_dtype", "float32");
-  if (family->gguf.read != nullptr)
-    family->gguf.read(
+  if (architecture->read != nullptr)
+    architecture->read(
         [&](std::string_view key) {
           const Json* value = fields.find(key);
           if (value != nullptr && value->is_bool()) return std::optional<double>(*value == Json(true) ? 1.0 : 0.0);
@@ -159,17 +160,17 @@ Json gguf_model_config(const fs::path& file) {
         },
         config);
   const std::int64_t rotated = fields.find_integer(kRotated).value_or(head_dim);
-  if (family->gguf.partial_rotation)
+  if (architecture->partial_rotation)
     config.set("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(head_dim));
   const auto divisors = [&](std::string_view tensor) { return read_divisors(file, head, tensor, rotated / 2); };
   read_gguf_rope(
       fields, {.all = divisors(kRopeDivisors), .shorter = divisors(kShortDivisors), .longer = divisors(kLongDivisors)},
       config);
-  if (const Json* scaling = config.find("rope_scaling"); scaling != nullptr && family->gguf.unrounded_yarn) {
+  if (const Json* scaling = config.find("rope_scaling"); scaling != nullptr && architecture->unrounded_yarn) {
     Json whole = *scaling;
     whole.set("truncate", fields.find_flag(kGgufYarnTruncated).value_or(false));
     config.set("rope_scaling", std::move(whole));
-  } else if (family->gguf.unrounded_yarn) {  // the family's default is a scaling
+  } else if (architecture->unrounded_yarn) {  // the family's default is a scaling
     config.set("rope_scaling", Json::Object{{"rope_type", "default"}});
   }
   return config;

@@ -7,7 +7,7 @@
 namespace quench {
 namespace {
 
-using Pair = nn::GgufTensorName;
+using Pair = GgufTensorName;
 
 // Without ".weight" or ".bias".
 constexpr std::array kWhole = {
@@ -52,34 +52,28 @@ std::optional<std::string> translate(std::string_view name, std::span<const Pair
 
 }  // namespace
 
-const nn::GgufArchitecture* find_gguf_architecture(std::string_view model_type) {
-  const nn::ModelFamily* family = nn::find_model_family(model_type);
-  return family == nullptr || family->gguf.name.empty() ? nullptr : &family->gguf;
-}
-
-const nn::ModelFamily* find_gguf_family(const GgufHead& head) {
+const GgufArchitecture* stored_gguf_architecture(const GgufHead& head) {
   const auto name = head.metadata.find("general.architecture");
   if (name == head.metadata.end() || !name->second.is_string() || name->second.as_string().empty()) return nullptr;
   const auto count = head.metadata.find(name->second.as_string() + ".expert_count");
   const bool experts = count != head.metadata.end() && count->second != Json(0);
-  for (const nn::ModelFamily& family : nn::model_families())
-    if (family.gguf.name == name->second.as_string() && family.gguf.experts == experts) return &family;
+  for (const GgufArchitecture& known : gguf_architectures())
+    if (known.name == name->second.as_string() && known.experts == experts) return &known;
   return nullptr;
 }
 
 std::string gguf_architecture_names() {
   std::vector<std::string_view> names;
-  for (const nn::ModelFamily& family : nn::model_families())
-    if (!family.gguf.name.empty() && std::ranges::find(names, family.gguf.name) == names.end())
-      names.push_back(family.gguf.name);
+  for (const GgufArchitecture& known : gguf_architectures())
+    if (std::ranges::find(names, known.name) == names.end()) names.push_back(known.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::optional<std::string> gguf_tensor_name(std::string_view hf_name, const nn::GgufArchitecture& architecture) {
+std::optional<std::string> gguf_tensor_name(std::string_view hf_name, const GgufArchitecture& architecture) {
   return translate(hf_name, architecture.layer_tensors, &Pair::hf, &Pair::gguf, kHfLayer, kGgufLayer);
 }
 
-std::optional<std::string> hf_tensor_name(std::string_view gguf_name, const nn::GgufArchitecture& architecture) {
+std::optional<std::string> hf_tensor_name(std::string_view gguf_name, const GgufArchitecture& architecture) {
   return translate(gguf_name, architecture.layer_tensors, &Pair::gguf, &Pair::hf, kGgufLayer, kHfLayer);
 }
 

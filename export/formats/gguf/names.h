@@ -1,20 +1,17 @@
 #pragma once
-// Architecture and tensor names of llama.cpp. Source: the families' table entries (nn/spec/model_family.h).
+// Architecture and tensor names of llama.cpp, by the table of architectures.
 
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "export/formats/gguf/architectures/architecture.h"
 #include "export/formats/gguf/head_parser.h"
-#include "nn/spec/model_family.h"
 
 namespace quench {
 
-// Null for a type without GGUF export.
-[[nodiscard]] const nn::GgufArchitecture* find_gguf_architecture(std::string_view model_type);
-
-// First family with the llama.cpp name of general.architecture, and experts if the file has them; null: none.
-[[nodiscard]] const nn::ModelFamily* find_gguf_family(const GgufHead& head);
+// First one with the file's general.architecture, and experts if the file has them; null: none.
+[[nodiscard]] const GgufArchitecture* stored_gguf_architecture(const GgufHead& head);
 // llama.cpp names: "llama, qwen2, ..."
 [[nodiscard]] std::string gguf_architecture_names();
 
@@ -23,10 +20,10 @@ namespace quench {
 
 // "blk.3.attn_q.weight" for "model.layers.3.self_attn.q_proj.weight". Absent without a counterpart.
 [[nodiscard]] std::optional<std::string> gguf_tensor_name(std::string_view hf_name,
-                                                          const nn::GgufArchitecture& architecture);
+                                                          const GgufArchitecture& architecture);
 // Inverse of gguf_tensor_name.
 [[nodiscard]] std::optional<std::string> hf_tensor_name(std::string_view gguf_name,
-                                                        const nn::GgufArchitecture& architecture);
+                                                        const GgufArchitecture& architecture);
 
 // Heads of query and key with interleaved RoPE; 0 for other tensors.
 [[nodiscard]] std::int64_t rotated_heads(std::string_view hf_name, const nn::ModelConfig& config);

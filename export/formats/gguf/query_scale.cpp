@@ -10,7 +10,7 @@ namespace {
 
 // Absent: the loader takes the model's.
 std::optional<double> loader_scale(const nn::ModelConfig& config) {
-  const nn::GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  const GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
   if (architecture == nullptr || architecture->score_scale == nullptr) return std::nullopt;
   return architecture->score_scale(config);
 }

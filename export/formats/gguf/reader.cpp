@@ -34,7 +34,7 @@ class GgufWeights final : public StoredWeights {
   GgufWeights(const fs::path& file, const Json& config)
       : path_(file), config_(nn::parse_model_config(config, file.string())), head_(read_gguf_head(file)) {
     const Json& architecture = head_.metadata["general.architecture"];
-    const nn::GgufArchitecture* known = find_gguf_architecture(config_.model_type);
+    const GgufArchitecture* known = find_gguf_architecture(config_.model_type);
     QUENCH_CHECK_AS(ErrorCode::unsupported,
                     known != nullptr && architecture.is_string() && architecture.as_string() == known->name,
                     "{}: architecture {} does not go with a model of type '{}'", file.string(), architecture.dump(),

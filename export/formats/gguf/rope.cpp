@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "export/formats/gguf/architectures/architecture.h"
 #include "nn/modules/rope_scale.h"
 #include "nn/modules/rope_table.h"
 #include "nn/spec/model_family.h"
@@ -53,7 +54,7 @@ bool is_plain_yarn(const nn::ModelConfig& config) {
 
 void add_yarn(const nn::ModelConfig& config, GgufRope& out) {
   const nn::RopeScaling& rope = config.rope;
-  const nn::GgufArchitecture& architecture = nn::find_model_family(config.model_type)->gguf;
+  const GgufArchitecture& architecture = *find_gguf_architecture(config.model_type);
   const bool plain = is_plain_yarn(config) || architecture.unrounded_yarn;
   const auto add = [&](std::string_view key, auto value) { out.metadata.emplace_back(key, value); };
   add(kType, std::string(plain ? "yarn" : "none"));

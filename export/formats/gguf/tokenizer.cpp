@@ -127,9 +127,9 @@ std::vector<AddedToken> added_tokens(const Json& json) {
   return tokens;
 }
 
-// llama.cpp strips only after tokens, of models that it knows by name (nn::GgufArchitecture::tokens_of_name).
+// llama.cpp strips only after tokens, of models that it knows by name (GgufArchitecture::tokens_of_name).
 void warn_of_stripped_spaces(const Vocabulary& vocabulary, const nn::ModelConfig& config) {
-  const nn::GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  const GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
   const auto is_token = [&](std::string_view text) {
     return std::ranges::find(vocabulary.tokens, text) != vocabulary.tokens.end();
   };

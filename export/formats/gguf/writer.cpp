@@ -99,7 +99,7 @@ bool is_kept_f32(const std::string& name, const Shape& shape) {
   return shape.rank() == 1 || name.find(".ffn_gate_inp.") != std::string::npos;
 }
 
-Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufArchitecture& architecture) {
+Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const GgufArchitecture& architecture) {
   const auto name = tensor.parameter->experts > 0 ? gguf_experts_name(tensor.name, job.config.experts)
                                                   : gguf_tensor_name(tensor.name, architecture);
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "GGUF has no name for {}", tensor.name);
@@ -166,7 +166,7 @@ std::array<Entry, 2> latent_entries(const ModelTensor& tensor, const nn::ModelCo
           entry(kGgufValues, {heads, mla.value_dim, mla.kv_rank}, latent_values)};
 }
 
-std::vector<Entry> entries_of(const ExportJob& job, const nn::GgufArchitecture& architecture) {
+std::vector<Entry> entries_of(const ExportJob& job, const GgufArchitecture& architecture) {
   std::vector<Entry> entries;
   std::map<std::string, std::vector<Entry>> experts;  // entries of the current parameter, by name
   const nn::Parameter* parameter = nullptr;
@@ -209,7 +209,7 @@ void add_rope(const nn::ModelConfig& config, const std::string& prefix, Metadata
   }
 }
 
-Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& architecture, std::uint32_t file_type,
+Metadata describe_model(const ExportJob& job, const GgufArchitecture& architecture, std::uint32_t file_type,
                         bool quantized) {
   const nn::ModelConfig& config = job.config;
   const nn::BlockSpec block = config.block(0);
@@ -239,13 +239,13 @@ Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& archit
   metadata.emplace_back(prefix + "attention.layer_norm_rms_epsilon", block.attention.norm.form.eps);
   number("vocab_size", config.vocab_size);
   if (architecture.numbers != nullptr)
-    for (const nn::GgufNumber& one : architecture.numbers(config))
+    for (const GgufNumber& one : architecture.numbers(config))
       std::visit([&](auto value) { set(std::string(one.key), value); }, one.value);
   return metadata;
 }
 
 // Phi-4 has not the tokens of Phi-3.
-void name_by_tokens(const nn::GgufArchitecture& architecture, Metadata& metadata) {
+void name_by_tokens(const GgufArchitecture& architecture, Metadata& metadata) {
   const auto find = [&](std::string_view key) {
     return std::ranges::find(metadata, key, &Metadata::value_type::first);
   };
@@ -285,7 +285,7 @@ std::string_view gguf_kept(const ModelTensor& tensor) {
 }
 
 void require_gguf_model(const nn::ModelConfig& config) {
-  const nn::GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  const GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "GGUF export of model type '{}' is not supported",
                   config.model_type);
   QUENCH_CHECK_AS(ErrorCode::unsupported, config.rope.type != nn::RopeScaling::Type::dynamic,
@@ -315,7 +315,7 @@ Json write_gguf(const ExportJob& job) {
   require_gguf_model(job.config);
   QUENCH_CHECK(gguf_query_factor(job.config) == 1.0f, "GGUF: the config has another score scale than the file");
   if (const std::string text = folded_scale_text(job.tensors, job.config); !text.empty()) QUENCH_LOG_INFO("{}", text);
-  const nn::GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
+  const GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
   std::vector<Entry> entries = entries_of(job, *architecture);
   const bool quantized = std::ranges::any_of(job.tensors, [](const ModelTensor& t) { return t.quantized != nullptr; });
   Metadata metadata = describe_model(job, *architecture, main_file_type(job.tensors), quantized);

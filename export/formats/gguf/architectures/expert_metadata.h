@@ -1,20 +1,19 @@
 #pragma once
-// Experts in GGUF metadata.
+// Experts in GGUF metadata: keys without prefix, as architectures write and read them.
 
-#include "nn/spec/gguf_architecture.h"
-#include "nn/spec/model_config.h"
+#include "export/formats/gguf/architectures/architecture.h"
 
-namespace quench::nn {
+namespace quench {
 
 inline constexpr std::string_view kGgufExpertCount = "expert_count", kGgufExpertsUsed = "expert_used_count",
                                   kGgufExpertWidth = "expert_feed_forward_length";
 
-[[nodiscard]] inline std::vector<GgufNumber> gguf_expert_counts(const ModelConfig& config) {
+[[nodiscard]] inline std::vector<GgufNumber> gguf_expert_counts(const nn::ModelConfig& config) {
   return {{kGgufExpertCount, static_cast<std::uint32_t>(config.experts.count)},
           {kGgufExpertsUsed, static_cast<std::uint32_t>(config.experts.per_token)}};
 }
 
-[[nodiscard]] inline std::vector<GgufNumber> gguf_expert_sizes(const ModelConfig& config) {
+[[nodiscard]] inline std::vector<GgufNumber> gguf_expert_sizes(const nn::ModelConfig& config) {
   std::vector<GgufNumber> numbers = gguf_expert_counts(config);
   numbers.push_back({kGgufExpertWidth, static_cast<std::uint32_t>(config.experts.intermediate_size)});
   return numbers;
@@ -25,4 +24,4 @@ inline void copy_gguf_integer(const GgufLookup& find, std::string_view key, std:
   if (const auto value = find(key)) config.set(member, static_cast<std::int64_t>(*value));
 }
 
-}  // namespace quench::nn
+}  // namespace quench

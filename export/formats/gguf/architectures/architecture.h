@@ -1,5 +1,6 @@
 #pragma once
-// A family's models as llama.cpp stores and loads them.
+// A family of models in GGUF files: the entry that says how llama.cpp stores and loads its models, and the table of
+// these entries. A family without an entry has no GGUF export.
 
 #include <cstdint>
 #include <functional>
@@ -11,10 +12,10 @@
 #include <vector>
 
 #include "core/json/json.h"
+#include "core/system/choice_table.h"
+#include "nn/spec/model_config.h"
 
-namespace quench::nn {
-
-struct ModelConfig;
+namespace quench {
 
 // Tensor stems without ".weight" or ".bias": "self_attn.q_proj" and "attn_q" within a layer; with endings if these
 // differ.
@@ -40,8 +41,10 @@ struct GgufNumber {
 // A number of a file's metadata, by its key without the prefix; booleans are 0 or 1.
 using GgufLookup = std::function<std::optional<double>(std::string_view key)>;
 
+// Everything that differs between families in GGUF files. Several may have one `name`.
 struct GgufArchitecture {
-  std::string_view name = {};         // llama.cpp's; "": no GGUF export
+  std::string_view model_type = {};   // the family (nn::ModelFamily)
+  std::string_view name = {};         // general.architecture, as llama.cpp calls it
   bool interleaved_rotation = false;  // RoPE on adjacent pairs: query and key rows are reordered
   bool bias_is_chosen = false;        // config.json's attention_bias selects biases of attention projections
   // Capabilities of llama.cpp's loader.
@@ -61,13 +64,24 @@ struct GgufArchitecture {
   bool scales = false;          // and attention.scale, embedding_scale, residual_scale, logit_scale
   // Optional: the scale of attention scores that the loader derives from the sizes. Files hold another one in their
   // weights (export/formats/gguf/query_scale.h).
-  double (*score_scale)(const ModelConfig& config) = nullptr;
+  double (*score_scale)(const nn::ModelConfig& config) = nullptr;
   // Optional: why llama.cpp would compute this model otherwise, or "".
-  std::string (*problem)(const ModelConfig& config) = nullptr;
+  std::string (*problem)(const nn::ModelConfig& config) = nullptr;
   // Optional: metadata that other architectures lack, or have with other values.
-  std::vector<GgufNumber> (*numbers)(const ModelConfig& config) = nullptr;
+  std::vector<GgufNumber> (*numbers)(const nn::ModelConfig& config) = nullptr;
   // Optional: completes a config.json that has the sizes.
   void (*read)(const GgufLookup& find, Json& config) = nullptr;
 };
 
-}  // namespace quench::nn
+// For TableEntries.
+[[nodiscard]] inline std::vector<std::string_view> entry_names(const GgufArchitecture& architecture) {
+  return {architecture.model_type};
+}
+
+// The table (table.cpp): the product's families, then those that Registered<GgufArchitecture> added. A reader takes the
+// first that fits a file.
+[[nodiscard]] std::span<const GgufArchitecture> gguf_architectures();
+// Null for a type without GGUF export.
+[[nodiscard]] const GgufArchitecture* find_gguf_architecture(std::string_view model_type);
+
+}  // namespace quench
