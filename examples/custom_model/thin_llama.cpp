@@ -46,20 +46,16 @@ class ThinMlp final : public nn::SubLayer {
   nn::Linear down_in_, down_out_;
 };
 
-nn::BlockSpec thin_block(const nn::ModelConfig& config, std::int64_t layer) {
-  nn::BlockSpec block = nn::decoder_block(config, layer);  // attention, norms: as in Llama
-  block.feed_forward.make = nn::make_sublayer<ThinMlp>;
-  return block;
+// Members of config.json that this family reads besides the common ones: none. Attention, norms: as in Llama.
+void apply(nn::ConfigReader&, nn::ModelConfig& config) {
+  config.blocks = nn::decoder_blocks(config);
+  for (nn::BlockSpec& block : config.blocks) block.feed_forward.make = nn::make_sublayer<ThinMlp>;
 }
-
-// Members of config.json that this family reads besides the common ones: none.
-void apply(nn::ConfigReader&, nn::ModelConfig&) {}
 
 const Registered<nn::ModelFamily> kThinLlama{{
     .architecture = "ThinLlamaForCausalLM",
     .model_type = "thin_llama",
     .apply = apply,
-    .block = thin_block,
 }};
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-using Names = nn::ExpertsConfig::Names;
+using Names = nn::ExpertsSpec::Names;
 
 constexpr std::string_view kExperts = ".experts.", kRouter = "gate.weight";
 
@@ -79,7 +79,7 @@ struct Place {
 
 class SplitExperts final : public StoredWeights {
  public:
-  SplitExperts(std::unique_ptr<StoredWeights> weights, const nn::ExpertsConfig& experts)
+  SplitExperts(std::unique_ptr<StoredWeights> weights, const nn::ExpertsSpec& experts)
       : weights_(std::move(weights)), columns_(experts.fused_storage ? 2 : 1) {
     for (const std::string& stored : weights_->names()) {
       const bool bias = experts.bias && stored.ends_with(kFusedBias);
@@ -230,7 +230,7 @@ ModelTensor fused_experts(const std::vector<ModelTensor>& pieces, bool interleav
   return result;
 }
 
-std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights, const nn::ExpertsConfig& experts) {
+std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights, const nn::ExpertsSpec& experts) {
   if (experts.count == 0) return weights;
   auto split = std::make_unique<SplitExperts>(std::move(weights), experts);
   if (!split->splits()) return split->release();

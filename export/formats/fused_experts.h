@@ -15,7 +15,7 @@ namespace quench {
 
 // Unchanged if nothing is fused.
 [[nodiscard]] std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights,
-                                                           const nn::ExpertsConfig& experts);
+                                                           const nn::ExpertsSpec& experts);
 
 // Output `row` of part `part` among an expert's outputs: parts one after the other, or taking turns.
 struct OutputOrder {

@@ -37,8 +37,8 @@ struct FolderReader {
 enum class ExpertStorage : std::uint8_t {
   none,
   matrices,     // one a projection, fused when read (Mixtral, Qwen, DeepSeek-V3)
-  fused,        // ExpertsConfig::fused_storage (Llama 4)
-  interleaved,  // ExpertsConfig::interleaved_storage (gpt-oss)
+  fused,        // ExpertsSpec::fused_storage (Llama 4)
+  interleaved,  // ExpertsSpec::interleaved_storage (gpt-oss)
 };
 
 // As distinguished by engines.

@@ -23,11 +23,11 @@ Tensor ones(std::int64_t size, DType dtype, Device device) {
 
 Attention::Attention(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options)
     : attend_{.layout = {block.attention.heads, block.attention.kv_heads, block.attention.key_dim},
-              .scale = block.attention.scale,
+              .scale = static_cast<float>(block.attention.scale),
               .window = block.attention.window,
               .chunk = block.attention.chunk,
               .layer = block.layer,
-              .soft_cap = block.attention.soft_cap},
+              .soft_cap = static_cast<float>(block.attention.soft_cap)},
       qk_form_(block.attention.qk_form),
       qkv_proj_(
           config.hidden_size, attend_.layout.width(),

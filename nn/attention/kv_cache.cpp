@@ -4,7 +4,7 @@ namespace quench::nn {
 
 KvCache::KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, Device device) : capacity_(capacity) {
   const MemoryScope scope(MemoryCategory::activations);
-  for (const BlockSpec& block : config.blocks())
+  for (const BlockSpec& block : config.blocks)
     layers_.push_back(Tensor::empty({capacity, 2 * block.attention.kv_width()}, dtype, device));
 }
 

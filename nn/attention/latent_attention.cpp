@@ -15,8 +15,9 @@ LatentAttention::LatentAttention(const ModelConfig& config, const BlockSpec& blo
              .rotary = mla.rotary_dim,
              .value = mla.value_dim,
              .interleaved = block.attention.rotary->interleaved},
-      attend_{
-          .layout = {shape_.heads, shape_.heads, shape_.width()}, .scale = block.attention.scale, .layer = block.layer},
+      attend_{.layout = {shape_.heads, shape_.heads, shape_.width()},
+              .scale = static_cast<float>(block.attention.scale),
+              .layer = block.layer},
       kv_rank_(mla.kv_rank),
       q_proj_(mla.query_rank > 0 ? mla.query_rank : config.hidden_size, shape_.heads * shape_.width(),
               {.init_std = config.initializer_range, .parameters = options}),

@@ -30,7 +30,7 @@ RopeTable stacked(std::span<const RopeTable> parts) {
 }  // namespace
 
 LayerRotations::LayerRotations(const ModelConfig& config) {
-  std::vector<BlockSpec> blocks = config.blocks();
+  std::vector<BlockSpec> blocks = config.blocks;
   for (BlockSpec& block : config.mtp_blocks()) blocks.push_back(std::move(block));
   for (const BlockSpec& block : blocks) {
     const AttentionSpec& attention = block.attention;
@@ -99,14 +99,14 @@ const LayerRotations::Built& LayerRotations::build(std::vector<Lengths> blocks, 
 }
 
 bool rotated_alike(const ModelConfig& config, std::int64_t length, std::int64_t other) {
-  return std::ranges::all_of(config.blocks(), [length, other](const BlockSpec& block) {
+  return std::ranges::all_of(config.blocks, [length, other](const BlockSpec& block) {
     const std::optional<RotarySpec>& rotary = block.attention.rotary;
     return !rotary || rope_effective_length(*rotary, length) == rope_effective_length(*rotary, other);
   });
 }
 
 bool cached_keys_change(const ModelConfig& config, std::int64_t from, std::int64_t to) {
-  return std::ranges::any_of(config.blocks(), [from, to](const BlockSpec& block) {
+  return std::ranges::any_of(config.blocks, [from, to](const BlockSpec& block) {
     const std::optional<RotarySpec>& rotary = block.attention.rotary;
     return rotary && rotary->scaling.type == RopeScaling::Type::longrope &&
            rope_effective_length(*rotary, from) != rope_effective_length(*rotary, to);
@@ -115,7 +115,7 @@ bool cached_keys_change(const ModelConfig& config, std::int64_t from, std::int64
 
 std::int64_t longest_common_rotation(const ModelConfig& config) {
   std::int64_t longest = std::numeric_limits<std::int64_t>::max();
-  for (const BlockSpec& block : config.blocks())
+  for (const BlockSpec& block : config.blocks)
     if (const std::optional<RotarySpec>& rotary = block.attention.rotary)
       longest = std::min(longest, rope_longest_common(*rotary));
   return longest;

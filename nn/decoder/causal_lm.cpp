@@ -68,11 +68,11 @@ Tensor position_rows(std::span<const SequenceRange> sequences, std::span<const s
 
 CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
     : embed_tokens(config.vocab_size, config.hidden_size, options, config.initializer_range),
-      norm(config.hidden_size, config.stream().norm.form, options) {
+      norm(config.hidden_size, config.stream.norm.form, options) {
   add_module("embed_tokens", embed_tokens);
-  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    layers.push_back(std::make_unique<DecoderLayer>(config, config.block(i), options));
-    add_module("layers." + std::to_string(i), *layers.back());
+  for (const BlockSpec& block : config.blocks) {
+    layers.push_back(std::make_unique<DecoderLayer>(config, block, options));
+    add_module("layers." + std::to_string(block.layer), *layers.back());
   }
   for (const BlockSpec& block : config.mtp_blocks()) {
     mtp.push_back(std::make_unique<MtpLayer>(config, block, options));
@@ -82,7 +82,7 @@ CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
 }
 
 CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
-    : config_(config), stream_(config.stream()), options_(options), model_(config, options), rotations_(config) {
+    : config_(config), stream_(config.stream), options_(options), model_(config, options), rotations_(config) {
   options_.deferred = false;
   add_module("model", model_);
   if (!config.tie_word_embeddings) {
@@ -105,7 +105,7 @@ std::unique_ptr<HeadGemms> CausalLm::head_gemms() const {
 }
 
 Variable CausalLm::scaled_embedding(const Variable& rows) const {
-  const float factor = stream_.embedding_scale;
+  const auto factor = static_cast<float>(stream_.embedding_scale);
   if (factor == 1.0f) return rows;
   const bool rounds = stream_.embedding_scale_rounded && rows.value().dtype() == DType::bf16;
   return autograd::scale(rows, rounds ? static_cast<float>(bfloat16(factor)) : factor);

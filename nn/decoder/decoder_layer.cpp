@@ -8,7 +8,7 @@ namespace quench::nn {
 DecoderLayer::DecoderLayer(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options)
     : attention_{.module = block.attention.make(config, block, options)},
       feed_forward_{.module = block.feed_forward.make(config, block, options)},
-      multiplier_(block.residual_multiplier) {
+      multiplier_(static_cast<float>(block.residual_multiplier)) {
   add_part(attention_, block.attention.norm, "self_attn", block.attention.post_norm, config.hidden_size, options);
   add_part(feed_forward_, block.feed_forward.norm, block.feed_forward.name, block.feed_forward.post_norm,
            config.hidden_size, options);

@@ -58,8 +58,9 @@ class FormedGemms final : public HeadGemms {
 
 std::unique_ptr<HeadGemms> with_logits_form(std::unique_ptr<HeadGemms> gemms, const StreamSpec& spec,
                                             const autograd::Weight& weight) {
-  if (spec.logits_scale == 1.0f && spec.logits_soft_cap == 0.0f) return gemms;
-  return std::make_unique<FormedGemms>(std::move(gemms), spec.logits_scale, spec.logits_soft_cap, weight);
+  const auto scale = static_cast<float>(spec.logits_scale), cap = static_cast<float>(spec.logits_soft_cap);
+  if (scale == 1.0f && cap == 0.0f) return gemms;
+  return std::make_unique<FormedGemms>(std::move(gemms), scale, cap, weight);
 }
 
 }  // namespace quench::nn

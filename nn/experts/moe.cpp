@@ -184,7 +184,7 @@ Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& ro
 void read_router_losses(ConfigReader& in, ModelConfig& config) {
   const double factor = in.number("router_aux_loss_coef", 0.001, false);
   if (factor < 0) in.fault("router_aux_loss_coef", fmt::format("{} is negative", factor));
-  if (in.boolean("output_router_logits", false)) config.experts.balance_loss = static_cast<float>(factor);
+  if (in.boolean("output_router_logits", false)) config.router_balance_loss = static_cast<float>(factor);
 }
 
 }  // namespace quench::nn

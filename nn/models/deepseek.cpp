@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::int64_t kMaxMtpLayers = 64;
 
-void apply_experts(ConfigReader& in, ModelConfig& config) {
-  ExpertsConfig& experts = config.experts;
+// Returns LayerKinds::sparse.
+std::vector<bool> apply_experts(ConfigReader& in, ModelConfig& config) {
+  ExpertsSpec& experts = config.experts;
   experts.count = in.integer("n_routed_experts", 256, 1, kMaxExperts);
   experts.per_token = in.integer("num_experts_per_tok", 8, 1, kMaxExperts);
   experts.intermediate_size = in.integer("moe_intermediate_size", 2048, 1, kMaxDimension);
@@ -28,7 +29,8 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
   experts.expert_bias = true;
   experts.shared_width = in.integer("n_shared_experts", 1, 0, kMaxExperts) * experts.intermediate_size;
   const std::int64_t dense = in.integer("first_k_dense_replace", 3, 0, kMaxDimension);
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) experts.layers.push_back(layer >= dense);
+  std::vector<bool> sparse;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) sparse.push_back(layer >= dense);
   if (experts.count % experts.groups != 0)
     in.fault("n_group", fmt::format("{} experts do not form {} groups of equal size", experts.count, experts.groups));
   else if (experts.groups > 1 && experts.count / experts.groups < 2)
@@ -48,10 +50,22 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
     in.fault("scoring_func", fmt::format("'{}' is not supported; known: sigmoid", scoring));
   if (in.integer("moe_layer_freq", 1, 0, kMaxDimension) != 1)
     in.fault("moe_layer_freq", "only 1 is supported: every layer after the dense ones has experts");
+  return sparse;
+}
+
+void make_latent(const ModelConfig& config, const MlaSpec& mla, bool interleaved, BlockSpec& block) {
+  AttentionSpec& attention = block.attention;
+  attention.mla = mla;
+  attention.make = make_sublayer<LatentAttention>;
+  attention.key_dim = mla.key_dim();
+  attention.value_dim = mla.value_dim;
+  attention.scale = rope_score_factor(config.rope) / std::sqrt(static_cast<double>(mla.key_dim()));
+  attention.rotary->dim = mla.rotary_dim;
+  attention.rotary->interleaved = interleaved;
 }
 
 void read_deepseek(ConfigReader& in, ModelConfig& config) {
-  MlaConfig& mla = config.mla;
+  MlaSpec mla;
   mla.kv_rank = in.integer("kv_lora_rank", 512, 1, kMaxDimension);
   // null: no low-rank query projection; absent: the class's default.
   const Json* query_rank = in.json().find("q_lora_rank");
@@ -61,7 +75,7 @@ void read_deepseek(ConfigReader& in, ModelConfig& config) {
   mla.rotary_dim = in.integer("qk_rope_head_dim", 64, 2, 65536);
   mla.value_dim = in.integer("v_head_dim", 128, 1, 65536);
   mla.bias = in.boolean("attention_bias", false);
-  mla.interleaved = in.boolean("rope_interleave", true);
+  const bool interleaved = in.boolean("rope_interleave", true);
   if (mla.rotary_dim % 2 != 0)
     in.fault("qk_rope_head_dim", fmt::format("{} is odd; rotary embedding needs pairs", mla.rotary_dim));
   if (mla.value_dim > mla.key_dim())
@@ -74,11 +88,17 @@ void read_deepseek(ConfigReader& in, ModelConfig& config) {
   config.head_dim = mla.rotary_dim;
   // Ignored by Transformers' class.
   config.mtp.declared = in.integer("num_nextn_predict_layers", 0, 0, kMaxMtpLayers);
-  apply_experts(in, config);
+  const std::vector<bool> sparse = apply_experts(in, config);
+  config.blocks = decoder_blocks(config, {.sparse = sparse});
+  for (BlockSpec& block : config.blocks) make_latent(config, mla, interleaved, block);
+  // Any layer after the dense ones has experts, MTP layers too.
+  config.mtp.block = decoder_block(config, config.num_hidden_layers);
+  make_latent(config, mla, interleaved, config.mtp.block);
 }
 
 void write_deepseek(const ModelConfig& config, Json& json) {
-  const MlaConfig& mla = config.mla;
+  const AttentionSpec& attention = config.block(0).attention;
+  const MlaSpec& mla = *attention.mla;
   json.set("kv_lora_rank", mla.kv_rank);
   json.set("q_lora_rank", mla.query_rank > 0 ? Json(mla.query_rank) : Json());
   json.set("qk_nope_head_dim", mla.nope_dim);
@@ -86,8 +106,8 @@ void write_deepseek(const ModelConfig& config, Json& json) {
   json.set("v_head_dim", mla.value_dim);
   json.set("qk_head_dim", mla.key_dim());
   json.set("attention_bias", mla.bias);
-  json.set("rope_interleave", mla.interleaved);
-  const ExpertsConfig& experts = config.experts;
+  json.set("rope_interleave", attention.rotary->interleaved);
+  const ExpertsSpec& experts = config.experts;
   json.set("n_routed_experts", experts.count);
   json.set("n_shared_experts", experts.shared_width / experts.intermediate_size);
   json.set("num_experts_per_tok", experts.per_token);
@@ -100,25 +120,7 @@ void write_deepseek(const ModelConfig& config, Json& json) {
   json.set("n_group", experts.groups);
   json.set("topk_group", experts.groups_per_token);
   json.set("num_nextn_predict_layers", config.mtp.layers);
-  json.set("first_k_dense_replace", config.num_hidden_layers - experts.layer_count());
-}
-
-BlockSpec deepseek_block(const ModelConfig& config, std::int64_t layer) {
-  BlockSpec block = decoder_block(config, layer);
-  AttentionSpec& attention = block.attention;
-  const MlaSpec& mla = attention.mla.emplace(config.mla);
-  attention.make = make_sublayer<LatentAttention>;
-  attention.key_dim = mla.key_dim();
-  attention.value_dim = mla.value_dim;
-  attention.scale = static_cast<float>(rope_score_factor(config.rope) / std::sqrt(static_cast<double>(mla.key_dim())));
-  attention.rotary->dim = mla.rotary_dim;
-  attention.rotary->interleaved = config.mla.interleaved;
-  // Any layer after the dense ones has experts, MTP layers too.
-  if (layer >= config.num_hidden_layers) {
-    block.feed_forward.make = make_sublayer<MoE>;
-    block.feed_forward.experts = config.experts;
-  }
-  return block;
+  json.set("first_k_dense_replace", config.num_hidden_layers - config.sparse_layers());
 }
 
 }  // namespace
@@ -202,7 +204,6 @@ const ModelFamily kDeepseekV3{
     .executes = {"qk_head_dim", "attention_bias", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
                  "topk_method", "scoring_func", "moe_layer_freq"},
     .mtp = true,
-    .block = deepseek_block,
     .defaults = {.max_position_embeddings = 4096}};
 
 }  // namespace quench::nn

@@ -39,30 +39,50 @@ std::vector<bool> read_windowed(ConfigReader& in, std::int64_t layers, std::int6
   return windowed;
 }
 
+NormSpec gemma_norm(std::string_view name, const ModelConfig& config) {
+  return {name, {config.rms_norm_eps, 1.0f, true}};
+}
+
+void make_gemma_blocks(const std::vector<bool>& windowed, double score_scale, double score_cap, ModelConfig& config) {
+  config.blocks = decoder_blocks(config, {.windowed = windowed});
+  for (BlockSpec& block : config.blocks) {
+    block.attention.scale = score_scale;
+    block.attention.soft_cap = score_cap;
+    block.attention.norm = gemma_norm("input_layernorm", config);
+    block.attention.post_norm = gemma_norm("post_attention_layernorm", config);
+    block.feed_forward.norm = gemma_norm("pre_feedforward_layernorm", config);
+    block.feed_forward.post_norm = gemma_norm("post_feedforward_layernorm", config);
+    block.feed_forward.activation = GatedActivation::gelu_tanh;
+  }
+}
+
 void read_gemma(ConfigReader& in, ModelConfig& config, std::int64_t period) {
   if (const std::string activation = in.string("hidden_activation", std::string(kGeluTanh)); activation != kGeluTanh)
     in.fault("hidden_activation", fmt::format("'{}' is not supported; known: {}", activation, kGeluTanh));
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
-  config.scales.attention = 1.0 / std::sqrt(in.number("query_pre_attn_scalar", 256.0, true));
-  config.scales.embedding = std::sqrt(static_cast<double>(config.hidden_size));
+  const double score_scale = 1.0 / std::sqrt(in.number("query_pre_attn_scalar", 256.0, true));
   // null: none; 0 would divide by zero in Transformers.
   const auto soft_cap = [&](std::string_view key, double fallback) {
     const Json* value = in.json().find(key);
     return value != nullptr && value->is_null() ? 0.0 : value == nullptr ? fallback : in.number(key, 1.0, true);
   };
   const bool second = config.model_type == "gemma2";
-  config.scales.attention_soft_cap = soft_cap(kScoreCap, second ? 50.0 : 0.0);
-  if (!second && config.scales.attention_soft_cap > 0) {  // Transformers' Gemma3Attention does not apply it
-    config.scales.attention_soft_cap = 0.0;
+  double score_cap = soft_cap(kScoreCap, second ? 50.0 : 0.0);
+  if (!second && score_cap > 0) {  // Transformers' Gemma3Attention does not apply it
+    score_cap = 0.0;
     config.unknown_fields.emplace_back(kScoreCap);
   }
-  config.scales.logits_soft_cap = soft_cap("final_logit_softcapping", second ? 30.0 : 0.0);
+  config.stream = {.norm = gemma_norm("norm", config),
+                   .embedding_scale = std::sqrt(static_cast<double>(config.hidden_size)),
+                   .embedding_scale_rounded = true,
+                   .logits_soft_cap = soft_cap("final_logit_softcapping", second ? 30.0 : 0.0)};
   const Json* window = in.json().find("sliding_window");
   config.sliding_window =
       window != nullptr && window->is_null() ? 0 : in.integer("sliding_window", kDefaultGemmaWindow, 1, INT32_MAX);
-  config.layer_attention.windowed = read_windowed(in, config.num_hidden_layers, period);
-  if (config.sliding_window == 0 && std::ranges::count(config.layer_attention.windowed, true) > 0)
+  const std::vector<bool> windowed = read_windowed(in, config.num_hidden_layers, period);
+  if (config.sliding_window == 0 && std::ranges::count(windowed, true) > 0)
     in.fault("sliding_window", fmt::format("is null, but layer_types has layers of type {}", kWindowedLayer));
+  make_gemma_blocks(windowed, score_scale, score_cap, config);
 }
 
 void read_gemma2(ConfigReader& in, ModelConfig& config) {
@@ -71,51 +91,28 @@ void read_gemma2(ConfigReader& in, ModelConfig& config) {
 void read_gemma3(ConfigReader& in, ModelConfig& config) {
   read_gemma(in, config,
              in.integer("sliding_window_pattern", in.integer("_sliding_window_pattern", 6, 1, 10000), 1, 10000));
+  for (BlockSpec& block : config.blocks) {
+    block.attention.qk_norm = QkNorm::weighted;
+    block.attention.qk_form = block.attention.norm.form;
+  }
 }
 
 void write_gemma(const ModelConfig& config, Json& json) {
   const auto number = [](double value) { return std::stod(fmt::format("{:.9g}", value)); };
   const auto cap = [&](double value) { return value > 0 ? Json(number(value)) : Json(); };
+  const AttentionSpec& attention = config.block(0).attention;
   json.set("hidden_activation", kGeluTanh);
   json.set("attention_bias", config.qkv_bias);
-  const double scalar = number(1.0 / (config.scales.attention * config.scales.attention));
+  const double scalar = number(1.0 / (attention.scale * attention.scale));
   json.set("query_pre_attn_scalar",
            scalar == std::floor(scalar) ? Json(static_cast<std::int64_t>(scalar)) : Json(scalar));
-  json.set("attn_logit_softcapping", cap(config.scales.attention_soft_cap));
-  json.set("final_logit_softcapping", cap(config.scales.logits_soft_cap));
+  json.set("attn_logit_softcapping", cap(attention.soft_cap));
+  json.set("final_logit_softcapping", cap(config.stream.logits_soft_cap));
   json.set("sliding_window", config.sliding_window > 0 ? Json(config.sliding_window) : Json());
   Json types = Json::array();
-  for (const bool windowed : config.layer_attention.windowed)
-    types.push_back(Json(windowed ? kWindowedLayer : kFullLayer));
+  for (const BlockSpec& block : config.blocks)
+    types.push_back(Json(block.attention.window > 0 ? kWindowedLayer : kFullLayer));
   json.set("layer_types", std::move(types));
-}
-
-NormSpec gemma_norm(std::string_view name, const ModelConfig& config) {
-  return {name, {config.rms_norm_eps, 1.0f, true}};
-}
-
-StreamSpec gemma_stream(const ModelConfig& config) {
-  return {.norm = gemma_norm("norm", config),
-          .embedding_scale = static_cast<float>(config.scales.embedding),
-          .embedding_scale_rounded = true,
-          .logits_soft_cap = static_cast<float>(config.scales.logits_soft_cap)};
-}
-
-BlockSpec gemma2_block(const ModelConfig& config, std::int64_t layer) {
-  BlockSpec block = decoder_block(config, layer);
-  block.attention.norm = gemma_norm("input_layernorm", config);
-  block.attention.post_norm = gemma_norm("post_attention_layernorm", config);
-  block.feed_forward.norm = gemma_norm("pre_feedforward_layernorm", config);
-  block.feed_forward.post_norm = gemma_norm("post_feedforward_layernorm", config);
-  block.feed_forward.activation = GatedActivation::gelu_tanh;
-  return block;
-}
-
-BlockSpec gemma3_block(const ModelConfig& config, std::int64_t layer) {
-  BlockSpec block = gemma2_block(config, layer);
-  block.attention.qk_norm = QkNorm::weighted;
-  block.attention.qk_form = block.attention.norm.form;
-  return block;
 }
 
 constexpr ModelDefaults kGemma2Defaults{.max_position_embeddings = 8192,
@@ -165,8 +162,6 @@ const ModelFamily kGemma2{.architecture = "Gemma2ForCausalLM",
                                        .refusal = "soft caps on logits",
                                        .neutral = "[0]"}},
                           .executes = {"attention_bias", "sliding_window", "layer_types"},
-                          .block = gemma2_block,
-                          .stream = gemma_stream,
                           .defaults = kGemma2Defaults};
 
 const ModelFamily kGemma3{
@@ -183,8 +178,6 @@ const ModelFamily kGemma3{
                  .refusal = "a sliding window in this family"}},
     .executes = {"attention_bias", "hidden_activation", "query_pre_attn_scalar", "sliding_window", "layer_types",
                  "attn_logit_softcapping", "final_logit_softcapping"},
-    .block = gemma3_block,
-    .stream = gemma_stream,
     .defaults = gemma3_defaults(),
     .multimodal_architecture = "Gemma3ForConditionalGeneration"};
 

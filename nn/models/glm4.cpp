@@ -9,19 +9,17 @@ namespace {
 
 void read_glm4(ConfigReader& in, ModelConfig& config) {
   config.qkv_bias = in.boolean("attention_bias", true);
+  config.blocks = decoder_blocks(config);
+  for (BlockSpec& block : config.blocks) {
+    block.attention.rotary->interleaved = true;
+    block.attention.post_norm = NormSpec{"post_self_attn_layernorm", config.rms_norm_eps};
+    block.feed_forward.post_norm = NormSpec{"post_mlp_layernorm", config.rms_norm_eps};
+    block.feed_forward.fused_storage = true;
+  }
 }
 
 void write_glm4(const ModelConfig& config, Json& json) {
   json.set("attention_bias", config.qkv_bias);
-}
-
-BlockSpec glm4_block(const ModelConfig& config, std::int64_t layer) {
-  BlockSpec block = decoder_block(config, layer);
-  block.attention.rotary->interleaved = true;
-  block.attention.post_norm = NormSpec{"post_self_attn_layernorm", config.rms_norm_eps};
-  block.feed_forward.post_norm = NormSpec{"post_mlp_layernorm", config.rms_norm_eps};
-  block.feed_forward.fused_storage = true;
-  return block;
 }
 
 }  // namespace
@@ -37,7 +35,6 @@ const ModelFamily kGlm4{.architecture = "Glm4ForCausalLM",
                                      .refusal = "a rotation of a part of each head",
                                      .neutral = "[1]"}},
                         .executes = {"attention_bias"},
-                        .block = glm4_block,
                         .defaults = {.max_position_embeddings = 131072,
                                      .rms_norm_eps = 1.5625e-7,
                                      .partial_rotary_factor = 0.5,

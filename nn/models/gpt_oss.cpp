@@ -38,20 +38,24 @@ std::vector<bool> read_gpt_oss_windows(ConfigReader& in, std::int64_t layers) {
   return windowed;
 }
 
+NormSpec gpt_oss_norm(std::string_view name, const ModelConfig& config) {
+  return {name, {config.rms_norm_eps, 0.0f, true}};
+}
+
 void read_gpt_oss(ConfigReader& in, ModelConfig& config) {
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", true);
   const Json* window = in.json().find("sliding_window");
   config.sliding_window =
       window != nullptr && window->is_null() ? 0 : in.integer("sliding_window", kGptOssWindow, 1, INT32_MAX);
-  config.layer_attention.windowed = read_gpt_oss_windows(in, config.num_hidden_layers);
-  if (config.sliding_window == 0 && std::ranges::count(config.layer_attention.windowed, true) > 0)
+  const std::vector<bool> windowed = read_gpt_oss_windows(in, config.num_hidden_layers);
+  if (config.sliding_window == 0 && std::ranges::count(windowed, true) > 0)
     in.fault("sliding_window", fmt::format("is null, but layer_types has layers of type {}", kGptOssWindowed));
   if (in.find("rope_scaling") == nullptr && in.find("rope_parameters") == nullptr) {
     const double theta = config.rope.theta;
     config.rope = kGptOssRope;
     config.rope.theta = theta;
   }
-  ExpertsConfig& experts = config.experts;
+  ExpertsSpec& experts = config.experts;
   const std::string_view count = in.find("num_local_experts") != nullptr ? "num_local_experts" : "num_experts";
   experts.count = in.integer(count, 128, 1, kMaxExperts);
   experts.per_token = in.integer("num_experts_per_tok", 4, 1, kMaxExperts);
@@ -61,9 +65,15 @@ void read_gpt_oss(ConfigReader& in, ModelConfig& config) {
   experts.clamped = ClampedUnit{.slope = static_cast<float>(in.number("swiglu_alpha", 1.702, true)),
                                 .limit = static_cast<float>(in.number("swiglu_limit", 7.0, true))};
   experts.fused_storage = experts.interleaved_storage = true;
-  experts.layers.assign(static_cast<std::size_t>(config.num_hidden_layers), true);
   experts.names.router = "mlp.router";
   read_router_losses(in, config);
+  config.blocks = decoder_blocks(config, {.windowed = windowed});
+  for (BlockSpec& block : config.blocks) {
+    block.attention.norm = gpt_oss_norm("input_layernorm", config);
+    block.attention.sinks = true;
+    block.feed_forward.norm = gpt_oss_norm("post_attention_layernorm", config);
+  }
+  config.stream.norm = gpt_oss_norm("norm", config);
 }
 
 void write_gpt_oss(const ModelConfig& config, Json& json) {
@@ -71,8 +81,8 @@ void write_gpt_oss(const ModelConfig& config, Json& json) {
   json.set("attention_bias", config.qkv_bias);
   json.set("sliding_window", config.sliding_window > 0 ? Json(config.sliding_window) : Json());
   Json types = Json::array();
-  for (const bool windowed : config.layer_attention.windowed)
-    types.push_back(Json(windowed ? kGptOssWindowed : kGptOssFull));
+  for (const BlockSpec& block : config.blocks)
+    types.push_back(Json(block.attention.window > 0 ? kGptOssWindowed : kGptOssFull));
   json.set("layer_types", std::move(types));
   json.set("num_local_experts", config.experts.count);
   json.set("num_experts_per_tok", config.experts.per_token);
@@ -80,22 +90,6 @@ void write_gpt_oss(const ModelConfig& config, Json& json) {
   if (config.rope.type == RopeScaling::Type::standard) json.set("rope_scaling", Json());
   json.set("swiglu_alpha", number(config.experts.clamped->slope));
   json.set("swiglu_limit", number(config.experts.clamped->limit));
-}
-
-NormSpec gpt_oss_norm(std::string_view name, const ModelConfig& config) {
-  return {name, {config.rms_norm_eps, 0.0f, true}};
-}
-
-BlockSpec gpt_oss_block(const ModelConfig& config, std::int64_t layer) {
-  BlockSpec block = decoder_block(config, layer);
-  block.attention.norm = gpt_oss_norm("input_layernorm", config);
-  block.attention.sinks = true;
-  block.feed_forward.norm = gpt_oss_norm("post_attention_layernorm", config);
-  return block;
-}
-
-StreamSpec gpt_oss_stream(const ModelConfig& config) {
-  return {.norm = gpt_oss_norm("norm", config)};
 }
 
 }  // namespace
@@ -116,8 +110,6 @@ const ModelFamily kGptOss{
                  .refusal = "a clamped unit in experts"}},
     .executes = {"attention_bias", "sliding_window", "layer_types", "num_local_experts", "num_experts",
                  "num_experts_per_tok", "router_aux_loss_coef", "output_router_logits"},
-    .block = gpt_oss_block,
-    .stream = gpt_oss_stream,
     .defaults = {.max_position_embeddings = 131072,
                  .rms_norm_eps = 1e-5,
                  .rope_theta = 150000.0,

@@ -10,25 +10,24 @@ namespace {
 void read_granite(ConfigReader& in, ModelConfig& config) {
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.mlp_bias = in.boolean("mlp_bias", false);
-  config.scales.attention = in.number("attention_multiplier", 1.0, true);
-  config.scales.embedding = in.number("embedding_multiplier", 1.0, true);
-  config.scales.residual = in.number("residual_multiplier", 1.0, true);
-  config.scales.logits = 1.0 / in.number("logits_scaling", 1.0, true);
+  const double attention = in.number("attention_multiplier", 1.0, true);
+  config.stream.embedding_scale = in.number("embedding_multiplier", 1.0, true);
+  const double residual = in.number("residual_multiplier", 1.0, true);
+  config.stream.logits_scale = 1.0 / in.number("logits_scaling", 1.0, true);
+  config.blocks = decoder_blocks(config);
+  for (BlockSpec& block : config.blocks) {
+    block.attention.scale = attention;
+    block.residual_multiplier = residual;
+  }
 }
 
 void write_granite(const ModelConfig& config, Json& json) {
   json.set("attention_bias", config.qkv_bias);
   json.set("mlp_bias", config.mlp_bias);
-  json.set("attention_multiplier", config.scales.attention);
-  json.set("embedding_multiplier", config.scales.embedding);
-  json.set("residual_multiplier", config.scales.residual);
-  json.set("logits_scaling", std::stod(fmt::format("{:.12g}", 1.0 / config.scales.logits)));
-}
-
-StreamSpec granite_stream(const ModelConfig& config) {
-  return {.norm = {"norm", config.rms_norm_eps},
-          .embedding_scale = static_cast<float>(config.scales.embedding),
-          .logits_scale = static_cast<float>(config.scales.logits)};
+  json.set("attention_multiplier", config.block(0).attention.scale);
+  json.set("embedding_multiplier", config.stream.embedding_scale);
+  json.set("residual_multiplier", config.block(0).residual_multiplier);
+  json.set("logits_scaling", std::stod(fmt::format("{:.12g}", 1.0 / config.stream.logits_scale)));
 }
 
 constexpr std::string_view kFactors = "scale factors between the layers";
@@ -60,8 +59,6 @@ const ModelFamily kGranite{.architecture = "GraniteForCausalLM",
                                         .refusal = kFactors,
                                         .neutral = "[1]"}},
                            .executes = {"attention_bias", "mlp_bias"},
-                           .block = decoder_block,
-                           .stream = granite_stream,
                            .defaults = {.vocab_size = 32000,
                                         .hidden_size = 4096,
                                         .intermediate_size = 11008,

@@ -61,23 +61,48 @@ std::vector<bool> read_chunked(ConfigReader& in, const std::vector<bool>& rotate
   return chunked;
 }
 
-void apply_layer_attention(ConfigReader& in, ModelConfig& config) {
-  LayerAttention& layers = config.layer_attention;
-  layers.rotated = read_rotated_layers(in, config.num_hidden_layers);
-  layers.chunked = read_chunked(in, layers.rotated);
-  layers.chunk = in.integer("attention_chunk_size", 8192, 1, kMaxDimension);
+// Attention of all layers; which have what is read apart.
+struct Llama4Attention {
+  std::int64_t chunk = 0;  // AttentionSpec::chunk in chunked layers
+  bool unit_norm = false;  // QkNorm::unweighted in rotated layers
+  double temperature = 0;  // QueryTemperature in layers without RoPE; 0: none
+  double temperature_step = 1;
+};
+
+Llama4Attention read_llama4_attention(ConfigReader& in) {
+  Llama4Attention attention{.chunk = in.integer("attention_chunk_size", 8192, 1, kMaxDimension)};
   // As in Transformers.
   if (const Json* size = in.json().find("attention_chunk_size"); size != nullptr && size->is_null())
     in.fault("attention_chunk_size",
              "null is not supported: name a size, or full_attention for each layer in layer_types");
-  layers.unit_norm = in.boolean("use_qk_norm", true);
-  const double scale = in.number("attn_scale", 0.1, false), step = in.number("floor_scale", 8192, true);
-  if (switched_on(in, "attn_temperature_tuning", true)) layers.temperature = scale;
-  layers.temperature_step = step;
+  attention.unit_norm = in.boolean("use_qk_norm", true);
+  const double scale = in.number("attn_scale", 0.1, false);
+  attention.temperature_step = in.number("floor_scale", 8192, true);
+  if (switched_on(in, "attn_temperature_tuning", true)) attention.temperature = scale;
+  return attention;
 }
 
-void apply_llama4_experts(ConfigReader& in, ModelConfig& config) {
-  ExpertsConfig& experts = config.experts;
+void make_llama4_blocks(ConfigReader& in, const std::vector<bool>& sparse, ModelConfig& config) {
+  const std::vector<bool> rotated = read_rotated_layers(in, config.num_hidden_layers);
+  const std::vector<bool> chunked = read_chunked(in, rotated);
+  const Llama4Attention all = read_llama4_attention(in);
+  config.blocks = decoder_blocks(config, {.rotated = rotated, .sparse = sparse});
+  for (BlockSpec& block : config.blocks) {
+    AttentionSpec& attention = block.attention;
+    if (chunked[static_cast<std::size_t>(block.layer)]) attention.chunk = all.chunk;
+    if (attention.rotary) {
+      attention.rotary->interleaved = true;
+      if (all.unit_norm) attention.qk_norm = QkNorm::unweighted;
+    } else if (all.temperature != 0.0) {
+      attention.temperature = QueryTemperature{.scale = all.temperature, .step = all.temperature_step};
+    }
+    block.feed_forward.name = "feed_forward";
+  }
+}
+
+// Returns LayerKinds::sparse.
+std::vector<bool> apply_llama4_experts(ConfigReader& in, ModelConfig& config) {
+  ExpertsSpec& experts = config.experts;
   experts.count = in.integer("num_local_experts", 16, 1, kMaxExperts);
   experts.per_token = in.integer("num_experts_per_tok", 1, 1, kMaxExperts);
   experts.intermediate_size = experts.shared_width = config.intermediate_size;
@@ -87,54 +112,41 @@ void apply_llama4_experts(ConfigReader& in, ModelConfig& config) {
   experts.names = {.router = "feed_forward.router", .experts = "feed_forward.experts", .shared = "shared_expert"};
   const std::int64_t step = in.integer("interleave_moe_layer_step", 1, 1, kMaxDimension);
   const auto named = layers_named(in, "moe_layers", config.num_hidden_layers);
-  experts.layers = named ? *named : every(step, config.num_hidden_layers);
   // Transformers' class adds no router loss, regardless of output_router_logits and router_aux_loss_coef.
+  return named ? *named : every(step, config.num_hidden_layers);
 }
 
 void read_llama4(ConfigReader& in, ModelConfig& config) {
   if (in.find("head_dim") == nullptr) config.head_dim = 128;
   if (in.json().find("num_key_value_heads") == nullptr) config.num_key_value_heads = 8;
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
-  apply_llama4_experts(in, config);
+  const std::vector<bool> sparse = apply_llama4_experts(in, config);
   config.intermediate_size = in.integer("intermediate_size_mlp", 16384, 1, kMaxDimension);
-  apply_layer_attention(in, config);
-}
-
-Json names_of(const std::vector<bool>& layers, const Json& on, const Json& off) {
-  Json list = Json::array();
-  for (const bool layer : layers) list.push_back(layer ? on : off);
-  return list;
+  make_llama4_blocks(in, sparse, config);
 }
 
 void write_llama4(const ModelConfig& config, Json& json) {
-  const ExpertsConfig& experts = config.experts;
+  ConfigReader in(json, "config.json");
+  const Llama4Attention all = read_llama4_attention(in);  // also what no layer has
+  const ExpertsSpec& experts = config.experts;
   json.set("intermediate_size", experts.intermediate_size);
   json.set("intermediate_size_mlp", config.intermediate_size);
   json.set("num_local_experts", experts.count);
   json.set("num_experts_per_tok", experts.per_token);
-  Json sparse = Json::array();
-  for (std::size_t layer = 0; layer < experts.layers.size(); ++layer)
-    if (experts.layers[layer]) sparse.push_back(static_cast<std::int64_t>(layer));
+  Json sparse = Json::array(), types = Json::array();
+  for (const BlockSpec& block : config.blocks) {
+    if (block.feed_forward.experts) sparse.push_back(block.layer);
+    types.push_back(Json(block.attention.chunk > 0 ? kChunked : kFull));
+  }
   json.set("moe_layers", std::move(sparse));
   json.set("attention_bias", config.qkv_bias);
-  const LayerAttention& layers = config.layer_attention;
   write_rotated_layers(config, json);
-  json.set("layer_types", names_of(layers.chunked, Json(kChunked), Json(kFull)));
-  json.set("attention_chunk_size", layers.chunk);
-  json.set("use_qk_norm", layers.unit_norm);
-  json.set("attn_temperature_tuning", layers.temperature != 0.0);
-  if (layers.temperature != 0.0) json.set("attn_scale", layers.temperature);
-  json.set("floor_scale", static_cast<std::int64_t>(layers.temperature_step));
-}
-
-BlockSpec llama4_block(const ModelConfig& config, std::int64_t layer) {
-  BlockSpec block = decoder_block(config, layer);
-  if (block.attention.rotary) {
-    block.attention.rotary->interleaved = true;
-    if (config.layer_attention.unit_norm) block.attention.qk_norm = QkNorm::unweighted;
-  }
-  block.feed_forward.name = "feed_forward";
-  return block;
+  json.set("layer_types", std::move(types));
+  json.set("attention_chunk_size", all.chunk);
+  json.set("use_qk_norm", all.unit_norm);
+  json.set("attn_temperature_tuning", all.temperature != 0.0);
+  if (all.temperature != 0.0) json.set("attn_scale", all.temperature);
+  json.set("floor_scale", static_cast<std::int64_t>(all.temperature_step));
 }
 
 }  // namespace
@@ -190,7 +202,6 @@ const ModelFamily kLlama4{
          {.name = "floor_scale", .help = "See attn_scale (Llama 4).", .refusal = "attention scales by position"}},
     .executes = {"attention_bias", "layer_types", "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef",
                  "output_router_logits"},
-    .block = llama4_block,
     .defaults = {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 5e5},
     .multimodal_architecture = "Llama4ForConditionalGeneration"};
 

@@ -13,6 +13,7 @@ constexpr std::int64_t kDefaultWindow = 4096, kDefaultKvHeads = 8;
 void read_mistral(ConfigReader& in, ModelConfig& config) {
   read_sliding_window(in, kDefaultWindow, config);
   if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = kDefaultKvHeads;
+  config.blocks = decoder_blocks(config);
 }
 
 }  // namespace
@@ -23,7 +24,6 @@ const ModelFamily kMistral{.architecture = "MistralForCausalLM",
                            .apply = read_mistral,
                            .write = write_sliding_window,
                            .executes = {"sliding_window"},
-                           .block = decoder_block,
                            .defaults = {.max_position_embeddings = 131072},
                            .multimodal_architecture = "Mistral3ForConditionalGeneration"};
 

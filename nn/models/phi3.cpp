@@ -13,12 +13,8 @@ void read_phi3(ConfigReader& in, ModelConfig& config) {
   using enum RopeScaling::Type;
   if (config.rope.type != standard && config.rope.type != longrope)
     in.fault("rope_scaling", "Phi-3 has longrope (or its older names su and yarn) alone, as in Transformers");
-}
-
-BlockSpec phi3_block(const ModelConfig& config, std::int64_t layer) {
-  BlockSpec block = decoder_block(config, layer);
-  block.attention.fused_storage = block.feed_forward.fused_storage = true;
-  return block;
+  config.blocks = decoder_blocks(config);
+  for (BlockSpec& block : config.blocks) block.attention.fused_storage = block.feed_forward.fused_storage = true;
 }
 
 }  // namespace
@@ -29,7 +25,6 @@ const ModelFamily kPhi3{.architecture = "Phi3ForCausalLM",
                         .apply = read_phi3,
                         .write = write_sliding_window,
                         .executes = {"sliding_window", "partial_rotary_factor"},
-                        .block = phi3_block,
                         .defaults = {.max_position_embeddings = 4096,
                                      .rms_norm_eps = 1e-5,
                                      .partial_rotary_factor = 1.0,

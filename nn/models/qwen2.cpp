@@ -8,10 +8,11 @@ namespace quench::nn {
 namespace {
 
 void read_qwen2(ConfigReader& in, ModelConfig& config) {
-  read_layer_windows(in, config);
+  const std::vector<bool> windowed = read_layer_windows(in, config);
   QUENCH_CHECK_AS(ErrorCode::unsupported, in.boolean("attention_bias", true),
                   "{}: attention_bias is false; Qwen2 has a bias on query, key and value in any case", in.source());
   config.qkv_bias = true;
+  config.blocks = decoder_blocks(config, {.windowed = windowed});
 }
 
 }  // namespace
@@ -22,7 +23,6 @@ const ModelFamily kQwen2{.architecture = "Qwen2ForCausalLM",
                          .apply = read_qwen2,
                          .write = write_layer_windows,
                          .executes = {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
-                         .block = decoder_block,
                          .defaults = {.max_position_embeddings = 32768}};
 
 }  // namespace quench::nn

@@ -13,20 +13,20 @@ namespace {
 // Defaults of Transformers' Qwen2MoeConfig.
 constexpr std::int64_t kWindowedLayers = 28;
 
-void read_qwen2_moe_windows(ConfigReader& in, ModelConfig& config) {
+std::vector<bool> read_qwen2_moe_windows(ConfigReader& in, ModelConfig& config) {
   read_switched_window(in, config);
   std::vector<bool> windowed(static_cast<std::size_t>(config.num_hidden_layers), false);
   if (config.sliding_window > 0 && in.find("layer_types") == nullptr) {
     const auto most = static_cast<std::size_t>(in.integer("max_window_layers", kWindowedLayers, 0, kMaxDimension));
     for (std::size_t layer = 0; layer < windowed.size(); ++layer) windowed[layer] = layer % 2 == 0 && layer < most;
   }
-  read_window_types(in, std::move(windowed), config);
+  return read_window_types(in, std::move(windowed), config);
 }
 
 void read_qwen2_moe(ConfigReader& in, ModelConfig& config) {
-  read_qwen2_moe_windows(in, config);
+  const std::vector<bool> windowed = read_qwen2_moe_windows(in, config);
   config.qkv_bias = in.boolean("qkv_bias", true);
-  ExpertsConfig& experts = config.experts;
+  ExpertsSpec& experts = config.experts;
   const std::string_view count = in.find("num_experts") != nullptr ? "num_experts" : "num_local_experts";
   experts.count = in.integer(count, 60, 1, kMaxExperts);
   experts.per_token = in.integer("num_experts_per_tok", 4, 1, kMaxExperts);
@@ -35,8 +35,9 @@ void read_qwen2_moe(ConfigReader& in, ModelConfig& config) {
   experts.shared_gate = true;
   experts.names.shared = "shared_expert";
   experts.normalize = in.boolean("norm_topk_prob", false);
-  read_sparse_layers(in, config);
+  const std::vector<bool> sparse = read_sparse_layers(in, config);
   read_router_losses(in, config);
+  config.blocks = decoder_blocks(config, {.windowed = windowed, .sparse = sparse});
 }
 
 void write_qwen2_moe(const ModelConfig& config, Json& json) {
@@ -72,7 +73,6 @@ const ModelFamily kQwen2Moe{
     .executes = {"sliding_window", "use_sliding_window", "layer_types", "num_experts", "num_local_experts",
                  "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
                  "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
-    .block = decoder_block,
     .defaults = {.max_position_embeddings = 32768,
                  .vocab_size = 151936,
                  .hidden_size = 2048,

@@ -16,9 +16,15 @@ void read_attention(ConfigReader& in, ModelConfig& config) {
   if (in.find("head_dim") == nullptr) config.head_dim = 128;  // class default, not hidden/heads
 }
 
+void make_qwen3_blocks(const LayerKinds& kinds, ModelConfig& config) {
+  config.blocks = decoder_blocks(config, kinds);
+  for (BlockSpec& block : config.blocks) block.attention.qk_norm = QkNorm::weighted;
+}
+
 void read_qwen3(ConfigReader& in, ModelConfig& config) {
-  read_layer_windows(in, config);
+  const std::vector<bool> windowed = read_layer_windows(in, config);
   read_attention(in, config);
+  make_qwen3_blocks({.windowed = windowed}, config);
 }
 
 void write_qwen3(const ModelConfig& config, Json& json) {
@@ -33,14 +39,15 @@ void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
   read_attention(in, config);
   if (!has_head_dim) config.head_dim = std::max<std::int64_t>(1, config.hidden_size / config.num_attention_heads);
   if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = 4;
-  ExpertsConfig& experts = config.experts;
+  ExpertsSpec& experts = config.experts;
   const std::string_view count = in.find("num_experts") != nullptr ? "num_experts" : "num_local_experts";
   experts.count = in.integer(count, 128, 1, kMaxExperts);
   experts.per_token = in.integer("num_experts_per_tok", 8, 1, kMaxExperts);
   experts.intermediate_size = in.integer("moe_intermediate_size", 768, 1, kMaxDimension);
   experts.normalize = in.boolean("norm_topk_prob", false);
-  read_sparse_layers(in, config);
+  const std::vector<bool> sparse = read_sparse_layers(in, config);
   read_router_losses(in, config);
+  make_qwen3_blocks({.sparse = sparse}, config);
 }
 
 void write_qwen3_moe(const ModelConfig& config, Json& json) {
@@ -53,12 +60,6 @@ void write_qwen3_moe(const ModelConfig& config, Json& json) {
   write_sparse_layers(config, json);
 }
 
-BlockSpec qwen3_block(const ModelConfig& config, std::int64_t layer) {
-  BlockSpec block = decoder_block(config, layer);
-  block.attention.qk_norm = QkNorm::weighted;
-  return block;
-}
-
 }  // namespace
 
 extern const ModelFamily kQwen3, kQwen3Moe;
@@ -67,7 +68,6 @@ const ModelFamily kQwen3{.architecture = "Qwen3ForCausalLM",
                          .apply = read_qwen3,
                          .write = write_qwen3,
                          .executes = {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
-                         .block = qwen3_block,
                          .defaults = {.max_position_embeddings = 32768}};
 
 const ModelFamily kQwen3Moe{
@@ -78,7 +78,6 @@ const ModelFamily kQwen3Moe{
     .executes = {"attention_bias", "sliding_window", "use_sliding_window", "num_experts", "num_local_experts",
                  "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
                  "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
-    .block = qwen3_block,
     .defaults = {.max_position_embeddings = 32768}};
 
 }  // namespace quench::nn

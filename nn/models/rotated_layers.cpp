@@ -29,7 +29,7 @@ std::vector<bool> read_rotated_layers(ConfigReader& in, std::int64_t count) {
 
 void write_rotated_layers(const ModelConfig& config, Json& json) {
   Json flags = Json::array();
-  for (const bool rotated : config.layer_attention.rotated) flags.push_back(std::int64_t{rotated});
+  for (const BlockSpec& block : config.blocks) flags.push_back(std::int64_t{block.attention.rotary.has_value()});
   json.set("no_rope_layers", std::move(flags));
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // Sliding windows in config.json: their size, and the layers that have one.
 
+#include <vector>
+
 #include "nn/spec/config_reader.h"
 #include "nn/spec/model_config.h"
 
@@ -21,10 +23,11 @@ inline void read_sliding_window(ConfigReader& in, std::int64_t fallback, ModelCo
 }
 
 // Qwen2 and Qwen3, as in Transformers: if use_sliding_window, sliding_window applies in the layers of layer_types, by
-// default from max_window_layers.
-void read_layer_windows(ConfigReader& in, ModelConfig& config);
-// Layers with the window that was read: those of layer_types, or `otherwise` without it.
-void read_window_types(ConfigReader& in, std::vector<bool> otherwise, ModelConfig& config);
+// default from max_window_layers. Returns LayerKinds::windowed.
+[[nodiscard]] std::vector<bool> read_layer_windows(ConfigReader& in, ModelConfig& config);
+// LayerKinds::windowed of the window that was read: the layers of layer_types, or `otherwise` without it. Without such
+// layers there is no window.
+[[nodiscard]] std::vector<bool> read_window_types(ConfigReader& in, std::vector<bool> otherwise, ModelConfig& config);
 // Qwen3-MoE: in all layers.
 void read_switched_window(ConfigReader& in, ModelConfig& config);
 void write_layer_windows(const ModelConfig& config, Json& json);

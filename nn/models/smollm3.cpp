@@ -11,15 +11,15 @@ namespace {
 void read_smollm3(ConfigReader& in, ModelConfig& config) {
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.mlp_bias = in.boolean("mlp_bias", false);
-  std::vector<bool>& rotated = config.layer_attention.rotated;
-  rotated = read_rotated_layers(in, config.num_hidden_layers);
+  const std::vector<bool> rotated = read_rotated_layers(in, config.num_hidden_layers);
   if (in.boolean("use_sliding_window", false)) read_sliding_window(in, 0, config);
   std::vector<bool> windowed(rotated.size(), false);
   if (config.sliding_window > 0) {  // the layers without RoPE, as in SmolLM3Config
     windowed = rotated;
     windowed.flip();
   }
-  read_window_types(in, std::move(windowed), config);
+  windowed = read_window_types(in, std::move(windowed), config);
+  config.blocks = decoder_blocks(config, {.windowed = windowed, .rotated = rotated});
 }
 
 void write_smollm3(const ModelConfig& config, Json& json) {
@@ -38,7 +38,6 @@ const ModelFamily kSmolLm3{.architecture = "SmolLM3ForCausalLM",
                            .write = write_smollm3,
                            .executes = {"attention_bias", "mlp_bias", "no_rope_layers", "no_rope_layer_interval",
                                         "sliding_window", "use_sliding_window", "layer_types"},
-                           .block = decoder_block,
                            .defaults = {.max_position_embeddings = 32768,
                                         .rope_theta = 2e6,
                                         .vocab_size = 128256,

@@ -2,8 +2,8 @@
 
 namespace quench::nn {
 
-void read_sparse_layers(ConfigReader& in, ModelConfig& config) {
-  std::vector<bool>& layers = config.experts.layers;
+std::vector<bool> read_sparse_layers(ConfigReader& in, const ModelConfig& config) {
+  std::vector<bool> layers;
   const std::int64_t step = in.integer("decoder_sparse_step", 1, 1, kMaxDimension);
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) layers.push_back((layer + 1) % step == 0);
   if (const Json* dense = in.find("mlp_only_layers"); dense != nullptr) {
@@ -17,12 +17,13 @@ void read_sparse_layers(ConfigReader& in, ModelConfig& config) {
         layers[static_cast<std::size_t>(layer.as_int())] = false;
     }
   }
+  return layers;
 }
 
 void write_sparse_layers(const ModelConfig& config, Json& json) {
   Json dense = Json::array();
-  for (std::size_t layer = 0; layer < config.experts.layers.size(); ++layer)
-    if (!config.experts.layers[layer]) dense.push_back(static_cast<std::int64_t>(layer));
+  for (const BlockSpec& block : config.blocks)
+    if (!block.feed_forward.experts) dense.push_back(block.layer);
   json.set("decoder_sparse_step", std::int64_t{1});
   json.set("mlp_only_layers", std::move(dense));
 }

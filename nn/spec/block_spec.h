@@ -1,5 +1,6 @@
 #pragma once
-// A decoder layer as data: a value that its family's entry (nn/spec/model_family.h) makes from the model's config.
+// A decoder layer as data: a value that its family's entry (nn/spec/model_family.h) makes from config.json. Factors
+// have the precision of config.json; modules round them to f32.
 
 #include <cstdint>
 #include <memory>
@@ -96,8 +97,8 @@ struct AttentionSpec {
   std::optional<NormSpec> post_norm;  // applied after it, before the sum with the stream
   std::int64_t heads = 0, kv_heads = 0;
   std::int64_t key_dim = 0, value_dim = 0;  // per head
-  float scale = 1.0f;                       // factor of the scores
-  float soft_cap = 0.0f;                    // AttentionArgs::soft_cap
+  double scale = 1.0;                       // factor of the scores
+  double soft_cap = 0.0;                    // AttentionArgs::soft_cap
   bool sinks = false;                       // AttentionArgs::sinks, learned
   std::int64_t window = 0;                  // keys per query; 0: unlimited
   std::int64_t chunk = 0;                   // attention within chunks counted from the sequence start; 0: none
@@ -162,7 +163,7 @@ struct FeedForwardSpec {
 // Layer on the residual stream: x += m * post_norm(attention(norm(x))), then the same with feed_forward.
 struct BlockSpec {
   std::int64_t layer = 0;
-  float residual_multiplier = 1.0f;  // m
+  double residual_multiplier = 1.0;  // m
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
 };
@@ -170,10 +171,10 @@ struct BlockSpec {
 // Around the layers.
 struct StreamSpec {
   NormSpec norm{"norm"};                 // final
-  float embedding_scale = 1.0f;          // factor of the embedding's rows
+  double embedding_scale = 1.0;          // factor of the embedding's rows
   bool embedding_scale_rounded = false;  // to the dtype of the rows, as Transformers' Gemma does
-  float logits_scale = 1.0f;
-  float logits_soft_cap = 0.0f;  // after the scale; 0: none
+  double logits_scale = 1.0;
+  double logits_soft_cap = 0.0;  // after the scale; 0: none
 };
 
 }  // namespace quench::nn

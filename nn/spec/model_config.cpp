@@ -159,6 +159,7 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
         in.fault("layer_types", fmt::format("{} is not supported; known: full_attention", layer.dump()));
   }
   check_fields(in, json, family, c);
+  c.stream.norm = {"norm", c.rms_norm_eps};
   family.apply(in, c);
   check_geometry(in, c);
   if (!in.faults().empty()) {
@@ -166,38 +167,29 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
     for (const std::string& fault : in.faults()) message += (message.empty() ? "" : "\n") + fault;
     QUENCH_FAIL(ErrorCode::bad_config, "{}", message);
   }
+  QUENCH_CHECK(std::ssize(c.blocks) == c.num_hidden_layers, "model family {}: {} blocks of {} layers",
+               family.model_type, c.blocks.size(), c.num_hidden_layers);
   c.source = json;
   return c;
 }
 
-BlockSpec ModelConfig::block(std::int64_t layer) const {
-  const ModelFamily* family = find_model_family(architecture);
-  QUENCH_CHECK(family != nullptr, "no model family is called '{}'", architecture);
-  return family->block(*this, layer);
-}
-
-std::vector<BlockSpec> ModelConfig::blocks() const {
-  std::vector<BlockSpec> all;
-  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) all.push_back(block(layer));
-  return all;
+const BlockSpec& ModelConfig::block(std::int64_t layer) const {
+  QUENCH_CHECK(layer >= 0 && layer < std::ssize(blocks), "layer {} of a model with {}", layer, blocks.size());
+  return blocks[static_cast<std::size_t>(layer)];
 }
 
 std::vector<BlockSpec> ModelConfig::mtp_blocks() const {
-  std::vector<BlockSpec> all;
-  for (std::int64_t layer = num_hidden_layers; layer < all_layers(); ++layer) all.push_back(block(layer));
+  std::vector<BlockSpec> all(static_cast<std::size_t>(mtp.layers), mtp.block);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].layer = num_hidden_layers + static_cast<std::int64_t>(i);
   return all;
 }
 
-std::int64_t ModelConfig::routed_layers() const {
-  const std::vector<BlockSpec> after = mtp_blocks();
-  return experts.layer_count() +
-         std::ranges::count_if(after, [](const BlockSpec& block) { return block.feed_forward.experts.has_value(); });
+std::int64_t ModelConfig::sparse_layers() const {
+  return std::ranges::count_if(blocks, [](const BlockSpec& block) { return block.feed_forward.experts.has_value(); });
 }
 
-StreamSpec ModelConfig::stream() const {
-  const ModelFamily* family = find_model_family(architecture);
-  if (family != nullptr && family->stream != nullptr) return family->stream(*this);
-  return {.norm = {"norm", rms_norm_eps}};
+std::int64_t ModelConfig::routed_layers() const {
+  return sparse_layers() + (mtp.block.feed_forward.experts ? mtp.layers : 0);
 }
 
 std::int64_t ModelConfig::context_length() const {

@@ -1,7 +1,7 @@
 #pragma once
-// Model config: Hugging Face config.json, and the blocks that its family derives from it.
+// Model config: the members of Hugging Face config.json that families share, and the layers that its family makes of
+// them.
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,50 +14,12 @@
 
 namespace quench::nn {
 
-// Experts in config.json; what a layer executes is its BlockSpec.
-struct ExpertsConfig : ExpertsSpec {
-  float balance_loss = 0.0f;
-  std::vector<bool> layers;  // MoE layers
-
-  [[nodiscard]] bool in_layer(std::int64_t layer) const {
-    return layer >= 0 && layer < static_cast<std::int64_t>(layers.size()) && layers[static_cast<std::size_t>(layer)];
-  }
-  [[nodiscard]] std::int64_t layer_count() const {
-    return static_cast<std::int64_t>(std::count(layers.begin(), layers.end(), true));
-  }
-};
-
-// Multi-head latent attention of config.json.
-struct MlaConfig : MlaSpec {
-  bool interleaved = true;  // RotarySpec::interleaved
-};
-
-// Per-layer attention (Llama 4, Qwen).
-struct LayerAttention {
-  std::vector<bool> windowed;  // empty: in all layers
-  std::vector<bool> rotated;   // RoPE; empty: in all layers
-  std::vector<bool> chunked;   // empty: in no layer
-  std::int64_t chunk = 0;      // AttentionSpec::chunk
-  bool unit_norm = false;      // QkNorm::unweighted in rotated layers
-  double temperature = 0.0;    // QueryTemperature in layers without RoPE; 0: none
-  double temperature_step = 1.0;
-};
-
-// Factors and soft caps of config.json; what a layer executes is in BlockSpec and StreamSpec.
-struct ScaleConfig {
-  double attention = 0.0;           // factor of the scores; 0: 1 / sqrt(head_dim)
-  double attention_soft_cap = 0.0;  // 0: none
-  double embedding = 1.0;
-  double residual = 1.0;
-  double logits = 1.0;
-  double logits_soft_cap = 0.0;  // 0: none
-};
-
 // Multi-token prediction (MTP, DeepSeek-V3, arXiv:2412.19437, section 2.2): layers after the last decoder layer that
 // predict later tokens. They take part in training alone.
 struct MtpConfig {
   std::int64_t declared = 0;  // num_nextn_predict_layers
   std::int64_t layers = 0;    // MTP layers of the model: 0 or `declared`; parse_model_config() leaves 0
+  BlockSpec block;            // each of them, but for its index
 };
 
 // Hugging Face config.json of a text model.
@@ -79,13 +41,13 @@ struct ModelConfig {
   bool qkv_bias = false;     // Qwen2, and Llama with attention_bias
   bool output_bias = false;  // o_proj, Llama with attention_bias
   bool mlp_bias = false;
-  ExpertsConfig experts;
-  MlaConfig mla;
-  MtpConfig mtp;
-  LayerAttention layer_attention;
-  ScaleConfig scales;
+  ExpertsSpec experts;                    // experts of the layers that have some; count 0: none
+  float router_balance_loss = 0.0f;       // router_aux_loss_coef
   std::optional<RopeScaling> local_rope;  // RoPE of windowed layers; unset: `rope`
-  std::int64_t sliding_window = 0;        // keys per query (Mistral, Qwen); 0: unlimited
+  std::int64_t sliding_window = 0;        // keys per query in windowed layers; 0: unlimited
+  std::vector<BlockSpec> blocks;          // the decoder layers, as the model executes them
+  MtpConfig mtp;
+  StreamSpec stream;
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;
   std::vector<std::int64_t> eos_token_ids;
@@ -95,16 +57,16 @@ struct ModelConfig {
 
   // max_position_embeddings, times the factor of dynamic RoPE scaling.
   [[nodiscard]] std::int64_t context_length() const;
-  // Layer `layer` as its family executes it. Throws invalid_argument for an unknown architecture.
-  [[nodiscard]] BlockSpec block(std::int64_t layer) const;
-  [[nodiscard]] std::vector<BlockSpec> blocks() const;
-  // Blocks of MTP layers; their indices follow those of blocks().
+  // Decoder layer `layer`; throws invalid_argument if there is none.
+  [[nodiscard]] const BlockSpec& block(std::int64_t layer) const;
+  // Blocks of MTP layers; their indices follow those of `blocks`.
   [[nodiscard]] std::vector<BlockSpec> mtp_blocks() const;
   // Decoder and MTP layers.
   [[nodiscard]] std::int64_t all_layers() const noexcept { return num_hidden_layers + mtp.layers; }
-  // Layers with a router, of blocks() and mtp_blocks().
+  // Decoder layers with experts.
+  [[nodiscard]] std::int64_t sparse_layers() const;
+  // Layers with a router, of `blocks` and mtp_blocks().
   [[nodiscard]] std::int64_t routed_layers() const;
-  [[nodiscard]] StreamSpec stream() const;
   // With MTP layers. A tied head counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
   // Top-k experts only.

@@ -33,18 +33,17 @@ struct ModelDefaults {
 struct ModelFamily {
   std::string_view architecture;  // "LlamaForCausalLM"
   std::string_view model_type;    // "llama"
-  // Rejects unsupported options.
+  // Reads what the family has beyond the common members, rejects unsupported options, and makes `blocks` (mostly by
+  // decoder_blocks, nn/models/decoder_block.h), and `stream` if it is not the plain one. Values may be faulty: faults
+  // are reported after it.
   void (*apply)(ConfigReader& in, ModelConfig& config) = nullptr;
-  // Writes the members that apply() reads; may be null.
+  // Writes the members that apply() reads, from the blocks or from `json`, which has them as they were read; may be
+  // null.
   void (*write)(const ModelConfig& config, Json& json) = nullptr;
   // Members of config.json that apply() reads: of this family alone, and known to all families but not executed by all.
   std::vector<ConfigMember> members = {};
   std::vector<std::string_view> executes = {};
-  bool mtp = false;  // apply() reads MtpConfig, and block() makes its layers
-  // Layer `layer` of the model; decoder_block (nn/models/decoder_block.h) makes the common one.
-  BlockSpec (*block)(const ModelConfig& config, std::int64_t layer) = nullptr;
-  // null: the plain stream.
-  StreamSpec (*stream)(const ModelConfig& config) = nullptr;
+  bool mtp = false;  // apply() makes MtpConfig
   ModelDefaults defaults = {};
   // Class of multimodal checkpoints whose text_config is of this family; "": none.
   std::string_view multimodal_architecture = {};

@@ -57,7 +57,7 @@ std::int64_t gemm_weights_of(const BlockSpec& block, std::int64_t hidden, bool a
 }
 
 std::vector<BlockSpec> trained_blocks(const ModelConfig& c) {
-  std::vector<BlockSpec> all = c.blocks();
+  std::vector<BlockSpec> all = c.blocks;
   for (BlockSpec& block : c.mtp_blocks()) all.push_back(std::move(block));
   return all;
 }

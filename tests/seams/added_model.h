@@ -37,23 +37,18 @@ class RegluMlp final : public nn::SubLayer {
 
 inline void apply_reglu(nn::ConfigReader& in, nn::ModelConfig& config) {
   config.qkv_bias = in.boolean("attention_bias", false);
+  config.blocks = nn::decoder_blocks(config);
+  for (nn::BlockSpec& block : config.blocks) block.feed_forward.make = nn::make_sublayer<RegluMlp>;
 }
 inline void write_reglu(const nn::ModelConfig& config, Json& json) {
   json.set("attention_bias", config.qkv_bias);
-}
-
-inline nn::BlockSpec reglu_block(const nn::ModelConfig& config, std::int64_t layer) {
-  nn::BlockSpec block = nn::decoder_block(config, layer);
-  block.feed_forward.make = nn::make_sublayer<RegluMlp>;
-  return block;
 }
 
 inline const Registered<nn::ModelFamily> kReglu{{.architecture = "RegluForCausalLM",
                                                  .model_type = "reglu",
                                                  .apply = apply_reglu,
                                                  .write = write_reglu,
-                                                 .executes = {"attention_bias"},
-                                                 .block = reglu_block}};
+                                                 .executes = {"attention_bias"}}};
 inline const Registered<GgufArchitecture> kRegluGguf{{.model_type = "reglu", .name = "reglu-cpp"}};
 
 }  // namespace quench::testing

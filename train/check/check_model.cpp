@@ -145,7 +145,7 @@ bool fields_usable(const Checker& checker) {
 
 void check_routers(Checker& checker, const nn::ModelConfig& model) {
   const TrainingSection& training = checker.config().training;
-  const bool routes = model.experts.layer_count() > 0;
+  const bool routes = model.sparse_layers() > 0;
   if (!routes && checker.usable({"training.router_balance_loss", "training.router_z_loss"}) &&
       (training.router_balance_loss.value_or(0) > 0 || training.router_z_loss > 0))
     checker.report(training.router_z_loss > 0 ? "training.router_z_loss" : "training.router_balance_loss",

@@ -33,7 +33,7 @@ Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity)
   (void)model.make_context({{0, 0, 0, capacity}}, 0);
   // Length-dependent RoPE changes the pass at every token.
   capturable_ = model.weights_stay() && !nn::rotations_depend_on_length(model.config(), capacity);
-  for (const nn::BlockSpec& block : model.config().blocks())
+  for (const nn::BlockSpec& block : model.config().blocks)
     if (const std::int64_t chunk = block.attention.chunk; chunk > 0)
       chunk_ = chunk_ == 0 ? chunk : std::min(chunk_, chunk);
   const Device device = model.options().device;

@@ -218,7 +218,7 @@ void add_model(const RunSession& session, RunEstimate& e) {
   // blocks are not yet free, runs on the device.
   const std::int64_t in_work = std::min<std::int64_t>(micro_batches(config), 2);
   std::int64_t width = 0;
-  for (const nn::BlockSpec& block : model.blocks()) width = std::max(width, block.feed_forward.active_width());
+  for (const nn::BlockSpec& block : model.blocks) width = std::max(width, block.feed_forward.active_width());
   e.offload_bytes = in_work * activation_policy(config, model).count(autograd::SavePolicy::offload) *
                     config.training.micro_batch_size * config.data.seq_len * 2 * width *
                     static_cast<std::int64_t>(byte_size(config.training.dtype));

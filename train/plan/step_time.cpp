@@ -57,7 +57,7 @@ const DeviceRates* device_rates(std::string_view device_name) noexcept {
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work) {
   const auto depths = static_cast<double>(model.mtp.layers), hidden = static_cast<double>(model.hidden_size);
   double mlp = 0;
-  for (const auto& blocks : {model.blocks(), model.mtp_blocks()})
+  for (const auto& blocks : {model.blocks, model.mtp_blocks()})
     for (const nn::BlockSpec& block : blocks) mlp += static_cast<double>(block.feed_forward.active_width());
   const double width = static_cast<double>(model.all_layers()) * hidden;
   work.activation_bytes = tokens * (kMlpBytes * mlp + kStreamBytes * width + kMtpBytes * depths * hidden +

@@ -8,6 +8,7 @@ namespace quench {
 
 nn::ModelConfig cut_model(nn::ModelConfig model, const ShortModelSize& size) {
   model.num_hidden_layers = std::min(model.num_hidden_layers, size.layers);
+  model.blocks.resize(static_cast<std::size_t>(model.num_hidden_layers));
   model.vocab_size = std::min(model.vocab_size, size.vocabulary);
   return model;
 }

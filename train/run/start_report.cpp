@@ -75,7 +75,7 @@ std::string model_lines(const RunSession& session, const DataSetup& data) {
       m.num_key_value_heads, m.block(0).attention.key_dim, format_count(m.vocab_size));
   if (m.experts.count > 0)
     text += fmt::format("model: {} layers of {} experts of width {}, {} for each token: {} parameters active\n",
-                        m.experts.layer_count(), m.experts.count, m.experts.intermediate_size, m.experts.per_token,
+                        m.sparse_layers(), m.experts.count, m.experts.intermediate_size, m.experts.per_token,
                         format_count(m.active_parameter_count()));
   if (m.mtp.layers > 0) {
     nn::ModelConfig alone = m;

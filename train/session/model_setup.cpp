@@ -205,7 +205,7 @@ autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::
 }
 
 RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model) {
-  const auto asked = static_cast<double>(model.experts.balance_loss);
+  const auto asked = static_cast<double>(model.router_balance_loss);
   return {.balance = static_cast<float>(config.training.router_balance_loss.value_or(asked)),
           .z = static_cast<float>(config.training.router_z_loss)};
 }

@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-using ExpertNames = nn::ExpertsConfig::Names;
+using ExpertNames = nn::ExpertsSpec::Names;
 
 struct Projection {
   std::string_view ExpertNames::*hf;
@@ -38,7 +38,7 @@ std::optional<LayerPart> split_layer(std::string_view name, std::string_view pre
 
 }  // namespace
 
-std::optional<std::string> gguf_experts_name(std::string_view hf_name, const nn::ExpertsConfig& experts) {
+std::optional<std::string> gguf_experts_name(std::string_view hf_name, const nn::ExpertsSpec& experts) {
   const auto layer = split_layer(hf_name, kHfLayers);
   const std::string prefix = fmt::format("{}.", experts.names.experts);
   if (!layer || !layer->rest.starts_with(prefix)) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<std::string> gguf_experts_name(std::string_view hf_name, const nn:
   return std::nullopt;
 }
 
-std::vector<GgufExpert> gguf_experts_of(const GgufEntry& entry, const nn::ExpertsConfig& experts,
+std::vector<GgufExpert> gguf_experts_of(const GgufEntry& entry, const nn::ExpertsSpec& experts,
                                         std::string_view source) {
   const auto layer = split_layer(entry.name, kGgufLayers);
   if (!layer || experts.count == 0) return {};

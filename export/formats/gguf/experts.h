@@ -12,7 +12,7 @@
 namespace quench {
 
 // "blk.3.ffn_gate_exps.weight" of "model.layers.3.mlp.experts.7.gate_proj.weight", of any expert. Absent: of no expert.
-[[nodiscard]] std::optional<std::string> gguf_experts_name(std::string_view hf_name, const nn::ExpertsConfig& experts);
+[[nodiscard]] std::optional<std::string> gguf_experts_name(std::string_view hf_name, const nn::ExpertsSpec& experts);
 
 // An expert's name, and its part of the tensor as an entry of its own.
 struct GgufExpert {
@@ -20,7 +20,7 @@ struct GgufExpert {
   GgufEntry entry;
 };
 // Entries of all experts; empty: no tensor of experts. Throws corrupt, naming `source`, for another number of experts.
-[[nodiscard]] std::vector<GgufExpert> gguf_experts_of(const GgufEntry& entry, const nn::ExpertsConfig& experts,
+[[nodiscard]] std::vector<GgufExpert> gguf_experts_of(const GgufEntry& entry, const nn::ExpertsSpec& experts,
                                                       std::string_view source);
 
 }  // namespace quench

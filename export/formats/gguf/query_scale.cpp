@@ -20,12 +20,14 @@ std::optional<double> loader_scale(const nn::ModelConfig& config) {
 float gguf_query_factor(const nn::ModelConfig& config) {
   const std::optional<double> loader = loader_scale(config);
   if (!loader) return 1.0f;
-  const double ratio = config.scales.attention / *loader;
+  const double ratio = config.block(0).attention.scale / *loader;
   return std::abs(ratio - 1) <= 1e-6 ? 1.0f : static_cast<float>(ratio);
 }
 
 nn::ModelConfig gguf_stored_config(nn::ModelConfig config) {
-  if (gguf_query_factor(config) != 1.0f) config.scales.attention = *loader_scale(config);
+  if (gguf_query_factor(config) == 1.0f) return config;
+  const double scale = loader_scale(config).value();
+  for (nn::BlockSpec& block : config.blocks) block.attention.scale = scale;
   return config;
 }
 
@@ -43,7 +45,7 @@ std::string folded_scale_text(const std::vector<ModelTensor>& tensors, const nn:
   const auto found = std::ranges::find_if(tensors, [](const ModelTensor& tensor) { return tensor.factor != 1.0f; });
   if (found == tensors.end()) return {};
   const auto scalar = [](double scale) { return 1 / (scale * scale); };
-  const double loader = config.scales.attention;
+  const double loader = config.block(0).attention.scale;
   return fmt::format(
       "GGUF: {} and its like in other layers are stored times {:.6g}: scores are divided by the square root of {:.6g}, "
       "in llama.cpp of {:.6g}",

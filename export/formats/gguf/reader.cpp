@@ -102,7 +102,7 @@ class GgufWeights final : public StoredWeights {
 
   // kv_b_proj in place of attn_k_b and attn_v_b.
   void join_latent_attention() {
-    const nn::MlaConfig& mla = config_.mla;
+    const nn::MlaSpec& mla = *config_.block(0).attention.mla;
     const std::int64_t heads = config_.num_attention_heads;
     for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
       const auto keys = tensors_.find(fmt::format("blk.{}{}", layer, kGgufKeys)),
@@ -134,7 +134,8 @@ class GgufWeights final : public StoredWeights {
                  values = Tensor::empty(pair.values.shape, out.dtype());
     read_gguf_tensor(path_, pair.keys, keys);
     read_gguf_tensor(path_, pair.values, values);
-    Tensor(out).copy_from(joined_latent(keys, values, config_.mla).narrow(0, first_row, out.size(0)));
+    Tensor(out).copy_from(
+        joined_latent(keys, values, *config_.block(0).attention.mla).narrow(0, first_row, out.size(0)));
   }
 
   void subtract(const Tensor& weight, float offset, const std::string& name) const {

@@ -153,7 +153,7 @@ Entry experts_entry(std::vector<Entry> each) {
 
 // attn_k_b and attn_v_b.
 std::array<Entry, 2> latent_entries(const ModelTensor& tensor, const nn::ModelConfig& config) {
-  const nn::MlaSpec mla = config.mla;
+  const nn::MlaSpec mla = *config.block(0).attention.mla;
   const std::int64_t heads = config.num_attention_heads;
   const std::string layer = tensor.name.substr(0, tensor.name.size() - kHfKeyValue.size());
   const std::string name = "blk." + layer.substr(layer.rfind('.') + 1);
@@ -290,7 +290,7 @@ void require_gguf_model(const nn::ModelConfig& config) {
                   config.model_type);
   QUENCH_CHECK_AS(ErrorCode::unsupported, config.rope.type != nn::RopeScaling::Type::dynamic,
                   "GGUF has no dynamic RoPE scaling");
-  for (const nn::BlockSpec& block : config.blocks())
+  for (const nn::BlockSpec& block : config.blocks)
     QUENCH_CHECK_AS(ErrorCode::unsupported,
                     architecture->sliding_window || block.attention.window == 0 ||
                         block.attention.window >= config.context_length(),

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/ops/quantize/quantize.h"
+#include "core/safetensors/safetensors_folder.h"
 #include "export/formats/export_mark.h"
 #include "export/formats/fused_experts.h"
 #include "export/formats/mxfp4_experts/reader.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr std::int64_t kCodesPerByte = 2, kBytesPerBlock = kMxBlockSize / kCodesPerByte;
 
 // Rows of `bytes` bytes of all experts, in the order of the fused tensor.
-Tensor fused_rows(const std::vector<ModelTensor>& pieces, const nn::ExpertsConfig& experts, std::int64_t bytes,
+Tensor fused_rows(const std::vector<ModelTensor>& pieces, const nn::ExpertsSpec& experts, std::int64_t bytes,
                   const Tensor QuantizedWeight::*source) {
   const auto parts = static_cast<std::int64_t>(pieces.size()) / experts.count;
   const std::int64_t rows = pieces.front().shape[0];
@@ -32,7 +33,7 @@ Tensor fused_rows(const std::vector<ModelTensor>& pieces, const nn::ExpertsConfi
   return out;
 }
 
-void add_blocks(const std::vector<ModelTensor>& pieces, const nn::ExpertsConfig& experts, SafetensorsItems& items) {
+void add_blocks(const std::vector<ModelTensor>& pieces, const nn::ExpertsSpec& experts, SafetensorsItems& items) {
   for (const ModelTensor& piece : pieces)
     QUENCH_CHECK_AS(
         ErrorCode::bad_config, piece.quantized != nullptr,
@@ -72,7 +73,7 @@ void require_mxfp4_model(const nn::ModelConfig& config) {
 }
 
 Json write_mxfp4_experts(const ExportJob& job) {
-  const nn::ExpertsConfig& experts = job.config.experts;
+  const nn::ExpertsSpec& experts = job.config.experts;
   SafetensorsItems items;
   for (std::size_t i = 0; i < job.tensors.size();) {
     std::vector<ModelTensor> pieces{job.tensors[i]};

@@ -239,7 +239,7 @@ TEST(GgufExperts, RefusesExpertsOfDifferentTypes) {
 }
 
 TEST(GgufExperts, NamesOfExpertsAreTranslated) {
-  const nn::ExpertsConfig experts = with_experts(kMixtralExperts).experts;
+  const nn::ExpertsSpec experts = with_experts(kMixtralExperts).experts;
   EXPECT_EQ(gguf_experts_name("model.layers.12.block_sparse_moe.experts.7.w3.weight", experts),
             "blk.12.ffn_up_exps.weight");
   for (const char* name :

@@ -138,10 +138,10 @@ TEST(GgufModel, FactorsAndNormsOfOtherFamiliesComeBack) {
           "attention_multiplier": 0.0078125, "logits_scaling": 6, "attention_bias": true)"),
                                               granite.path()),
                              "granite");
-  EXPECT_EQ(factors.scales.embedding, 12.0);
-  EXPECT_EQ(factors.scales.residual, 0.22);
-  EXPECT_EQ(factors.scales.attention, 0.0078125);
-  EXPECT_DOUBLE_EQ(factors.scales.logits, 1.0 / 6);
+  EXPECT_EQ(factors.stream.embedding_scale, 12.0);
+  EXPECT_EQ(factors.block(0).residual_multiplier, 0.22);
+  EXPECT_EQ(factors.block(0).attention.scale, 0.0078125);
+  EXPECT_DOUBLE_EQ(factors.stream.logits_scale, 1.0 / 6);
   EXPECT_TRUE(factors.qkv_bias);
   const GgufHead head = read_gguf_head(granite / "model.gguf");
   EXPECT_EQ(metadata_of(head, "granite.logit_scale"), Json(6.0));
@@ -161,7 +161,7 @@ TEST(GgufModel, FactorsAndNormsOfOtherFamiliesComeBack) {
 
   const nn::ModelConfig skips = nn::parse_model_config(
       written_and_read(model_of_gguf("SmolLM3ForCausalLM", R"("no_rope_layers": [1])"), smol.path()), "smollm3");
-  EXPECT_EQ(skips.layer_attention.rotated, std::vector<bool>{true});
+  EXPECT_TRUE(skips.block(0).attention.rotary.has_value());
 }
 
 TEST(GgufModel, PartialRotationAndFusedProjectionsComeBack) {

@@ -52,16 +52,5 @@ TEST(DecoderLayer, IsTheFormulaAndItsPairSumsToTheHiddenState) {
   }
 }
 
-TEST(DecoderLayer, UnknownFamilyIsNamedInTheError) {
-  ModelConfig config = small_config();
-  config.architecture = "FalconForCausalLM";
-  try {
-    DecoderLayer layer(config, config.block(0), {});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("FalconForCausalLM"), std::string::npos);
-  }
-}
-
 }  // namespace
 }  // namespace quench::nn

@@ -16,6 +16,7 @@ namespace {
 using testing::fault_of;
 using ::testing::HasSubstr;
 using testing::parsed;
+using testing::sparse_layers;
 
 Json qwen() {
   return Json::parse(R"({"model_type": "qwen3_moe", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 48,
@@ -28,7 +29,7 @@ TEST(Moe, DenseAndSparseLayersMix) {
   json.set("decoder_sparse_step", 2);
   json.set("mlp_only_layers", Json::parse("[3]"));
   const ModelConfig config = parsed(json);
-  EXPECT_EQ(config.experts.layers, (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(sparse_layers(config), (std::vector<bool>{false, true, false, false}));
   CausalLm model(config, {});
   std::set<std::string> names;
   for (const Parameter* p : model.parameters()) names.insert(p->name);
@@ -36,7 +37,7 @@ TEST(Moe, DenseAndSparseLayersMix) {
   EXPECT_TRUE(names.contains("model.layers.1.mlp.experts.gate_up_proj.weight"));
   EXPECT_TRUE(names.contains("model.layers.1.mlp.gate.weight"));
   // Written, it reads the same.
-  EXPECT_EQ(parsed(to_hf_json(config, DType::f32)).experts.layers, config.experts.layers);
+  EXPECT_EQ(sparse_layers(parsed(to_hf_json(config, DType::f32))), sparse_layers(config));
 }
 
 TEST(Moe, PiecesHaveCheckpointNamesAndRows) {
@@ -67,8 +68,9 @@ TEST(Moe, SizesCountAllExpertsAndActiveOnes) {
   for (const Parameter* p : model.parameters()) total += p->numel();
   EXPECT_EQ(config.parameter_count(), total);
   EXPECT_EQ(total - config.active_parameter_count(), 4 * 2 * 3 * 32 * 24) << "two of four experts in four layers";
-  ModelConfig more = config;
-  more.experts.count = 8;
+  Json json = qwen();
+  json.set("num_experts", 8);
+  const ModelConfig more = parsed(json);
   EXPECT_EQ(more.training_flops_per_token(64) - config.training_flops_per_token(64), 6.0 * 4 * 4 * 32)
       << "of more experts only the router's product is more work";
 }
@@ -94,9 +96,9 @@ TEST(Moe, RefusesInvalidConfigs) {
 TEST(Moe, AuxiliaryLossNeedsOutputRouterLogits) {
   Json json = qwen();
   json.set("router_aux_loss_coef", 0.02);
-  EXPECT_EQ(parsed(json).experts.balance_loss, 0.0f);
+  EXPECT_EQ(parsed(json).router_balance_loss, 0.0f);
   json.set("output_router_logits", true);
-  EXPECT_FLOAT_EQ(parsed(json).experts.balance_loss, 0.02f);
+  EXPECT_FLOAT_EQ(parsed(json).router_balance_loss, 0.02f);
 }
 
 // A layer that runs again for its backward pass does not count its tokens twice, and every way gives the same bits.

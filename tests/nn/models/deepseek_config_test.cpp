@@ -15,6 +15,7 @@ namespace {
 using testing::fault_of;
 using ::testing::HasSubstr;
 using testing::parsed;
+using testing::sparse_layers;
 
 Json deepseek() {
   return Json::parse(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "vocab_size": 48,
@@ -27,11 +28,11 @@ Json deepseek() {
 
 TEST(DeepseekConfig, SaysWhatIsComputed) {
   const ModelConfig config = parsed(deepseek());
-  EXPECT_EQ(config.experts.layers, (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(sparse_layers(config), (std::vector<bool>{false, true, true, true}));
   EXPECT_EQ(config.experts.shared_width, 24);
   EXPECT_TRUE(config.experts.sigmoid && config.experts.normalize && config.experts.expert_bias);
   EXPECT_FLOAT_EQ(config.experts.factor, 1.5f);
-  EXPECT_EQ(config.mla.key_dim(), 16);
+  EXPECT_EQ(config.block(0).attention.mla->key_dim(), 16);
   EXPECT_EQ(config.head_dim, 6) << "what is rotated, as in Transformers";
   EXPECT_EQ(config.block(0).attention.key_dim, 16);
 }
@@ -45,15 +46,16 @@ TEST(DeepseekConfig, NamesTheRouterMethodForOtherReaders) {
 
 TEST(DeepseekConfig, IsWrittenAsItWasRead) {
   const ModelConfig config = parsed(deepseek()), again = parsed(to_hf_json(config, DType::f32));
-  EXPECT_EQ(again.experts.layers, config.experts.layers);
+  EXPECT_EQ(sparse_layers(again), sparse_layers(config));
   EXPECT_EQ(again.experts.groups, 4);
   EXPECT_EQ(again.experts.shared_width, 24);
   EXPECT_FLOAT_EQ(again.experts.factor, 1.5f);
-  EXPECT_EQ(again.mla.query_rank, 14);
-  EXPECT_TRUE(again.mla.bias);
+  EXPECT_EQ(again.block(0).attention.mla->query_rank, 14);
+  EXPECT_TRUE(again.block(0).attention.mla->bias);
   Json direct = deepseek();
   direct.set("q_lora_rank", Json());
-  EXPECT_EQ(parsed(to_hf_json(parsed(direct), DType::f32)).mla.query_rank, 0) << "null is not absent here";
+  EXPECT_EQ(parsed(to_hf_json(parsed(direct), DType::f32)).block(0).attention.mla->query_rank, 0)
+      << "null is not absent here";
 }
 
 TEST(DeepseekConfig, SizesCountWhatTheModelHas) {
@@ -92,9 +94,9 @@ TEST(DeepseekConfig, LayersOfMultiTokenPrediction) {
   }
   EXPECT_EQ(config.parameter_count(), total);
   EXPECT_EQ(total - without, 2 * (of_layers + 2 * 32 * 32 + 3 * 32));
-  ModelConfig deeper = parsed(deepseek());
-  deeper.num_hidden_layers = 6;
-  deeper.experts.layers = {false, true, true, true, true, true};
+  Json six = deepseek();
+  six.set("num_hidden_layers", 6);
+  const ModelConfig deeper = parsed(six);
   EXPECT_DOUBLE_EQ(config.training_flops_per_token(16) - flops,
                    deeper.training_flops_per_token(16) - flops + 6.0 * 2 * (48 * 32 + 2 * 32 * 32));
   // All decoder layers may be dense: a layer after them has experts.

@@ -34,13 +34,13 @@ ModelConfig written_again(const ModelConfig& config) {
 
 std::vector<int> rotated(const ModelConfig& config) {
   std::vector<int> layers;
-  for (const BlockSpec& block : config.blocks()) layers.push_back(block.attention.rotary ? 1 : 0);
+  for (const BlockSpec& block : config.blocks) layers.push_back(block.attention.rotary ? 1 : 0);
   return layers;
 }
 
 std::vector<std::int64_t> windows_of(const ModelConfig& config) {
   std::vector<std::int64_t> all;
-  for (const BlockSpec& block : config.blocks()) all.push_back(block.attention.window);
+  for (const BlockSpec& block : config.blocks) all.push_back(block.attention.window);
   return all;
 }
 
@@ -57,7 +57,7 @@ TEST(DenseFamilies, AbsentSizesGetTransformersDefaults) {
   EXPECT_EQ(smol.parameter_count(), 3075098624);
   const ModelConfig granite = parse_model_config(Json::parse(R"({"model_type": "granite"})"), "a");
   EXPECT_EQ(granite.intermediate_size, 11008);
-  EXPECT_FLOAT_EQ(granite.block(0).attention.scale, 1.0f) << "not 1 / sqrt(head_dim)";
+  EXPECT_DOUBLE_EQ(granite.block(0).attention.scale, 1.0) << "not 1 / sqrt(head_dim)";
 }
 
 TEST(DenseFamilies, Olmo2NormsOutputsAndAllHeads) {
@@ -68,7 +68,7 @@ TEST(DenseFamilies, Olmo2NormsOutputsAndAllHeads) {
   EXPECT_EQ(block.feed_forward.norm.name, "");
   EXPECT_EQ(block.feed_forward.post_norm->name, "post_feedforward_layernorm");
   EXPECT_EQ(block.attention.qk_norm, QkNorm::all_heads);
-  EXPECT_TRUE(block.attention.qk_form.f32_weight && config.stream().norm.form.f32_weight);
+  EXPECT_TRUE(block.attention.qk_form.f32_weight && config.stream.norm.form.f32_weight);
   EXPECT_TRUE(written_again(config).output_bias);
   CausalLm model(config, {});
   std::int64_t elements = 0;
@@ -105,11 +105,11 @@ TEST(DenseFamilies, GraniteScales) {
       dense("granite", R"({"embedding_multiplier": 12, "residual_multiplier": 0.22, "attention_multiplier": 0.015625,
           "logits_scaling": 6})"),
       "a");
-  EXPECT_FLOAT_EQ(config.block(0).attention.scale, 0.015625f);
-  EXPECT_FLOAT_EQ(config.block(0).residual_multiplier, 0.22f);
-  EXPECT_FLOAT_EQ(config.stream().embedding_scale, 12.0f);
-  EXPECT_FALSE(config.stream().embedding_scale_rounded);
-  EXPECT_FLOAT_EQ(config.stream().logits_scale, 1.0f / 6);
+  EXPECT_DOUBLE_EQ(config.block(0).attention.scale, 0.015625);
+  EXPECT_DOUBLE_EQ(config.block(0).residual_multiplier, 0.22);
+  EXPECT_DOUBLE_EQ(config.stream.embedding_scale, 12.0);
+  EXPECT_FALSE(config.stream.embedding_scale_rounded);
+  EXPECT_DOUBLE_EQ(config.stream.logits_scale, 1.0 / 6);
   const Json written = to_hf_json(config, DType::f32);
   EXPECT_DOUBLE_EQ(written.find("logits_scaling")->as_double(), 6.0);
   EXPECT_DOUBLE_EQ(written.find("residual_multiplier")->as_double(), 0.22);

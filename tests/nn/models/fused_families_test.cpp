@@ -150,7 +150,7 @@ TEST(FusedFamilies, Qwen2MoeHasASharedExpertUnderAGate) {
   const ModelConfig config =
       parsed(fused("qwen2_moe", R"({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
                                     "shared_expert_intermediate_size": 20, "mlp_only_layers": [2]})"));
-  EXPECT_EQ(config.experts.layers, (std::vector<bool>{true, true, false, true}));
+  EXPECT_EQ(testing::sparse_layers(config), (std::vector<bool>{true, true, false, true}));
   EXPECT_FALSE(config.experts.normalize);
   EXPECT_TRUE(config.qkv_bias);
   const auto [names, elements] = stored_names(config);
@@ -161,14 +161,14 @@ TEST(FusedFamilies, Qwen2MoeHasASharedExpertUnderAGate) {
   EXPECT_FALSE(names.contains("model.layers.2.mlp.shared_expert_gate.weight"));
   EXPECT_EQ(elements, config.parameter_count());
   const ModelConfig again = parsed(to_hf_json(config, DType::f32));
-  EXPECT_EQ(again.experts.layers, config.experts.layers);
+  EXPECT_EQ(testing::sparse_layers(again), testing::sparse_layers(config));
   EXPECT_EQ(again.experts.shared_width, 20);
   const ModelConfig windowed =
       parsed(fused("qwen2_moe", R"({"use_sliding_window": true, "sliding_window": 9, "max_window_layers": 3,
                                     "qkv_bias": false})"));
   EXPECT_FALSE(windowed.qkv_bias);
   std::vector<std::int64_t> windows;
-  for (const BlockSpec& block : windowed.blocks()) windows.push_back(block.attention.window);
+  for (const BlockSpec& block : windowed.blocks) windows.push_back(block.attention.window);
   EXPECT_EQ(windows, (std::vector<std::int64_t>{9, 0, 9, 0})) << "every other layer, as Transformers' Qwen2MoeConfig";
   EXPECT_THAT(fault_of(fused("qwen2_moe", R"({"mlp_only_layers": [4]})")), HasSubstr("4 is no layer of this model"));
   EXPECT_THAT(fault_of(fused("qwen3", R"({"shared_expert_intermediate_size": 20})")),

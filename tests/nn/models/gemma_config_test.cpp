@@ -28,7 +28,7 @@ std::string fault(const Json& json) {
 
 std::vector<std::int64_t> windows(const ModelConfig& config) {
   std::vector<std::int64_t> all;
-  for (const BlockSpec& block : config.blocks()) all.push_back(block.attention.window);
+  for (const BlockSpec& block : config.blocks) all.push_back(block.attention.window);
   return all;
 }
 
@@ -52,7 +52,7 @@ TEST(GemmaConfig, AbsentSizesGetTransformersDefaults) {
   EXPECT_EQ(c.block(5).attention.window, 0);
   EXPECT_EQ(c.block(4).attention.rotary->scaling, *c.local_rope);
   EXPECT_EQ(c.block(5).attention.rotary->scaling, c.rope);
-  EXPECT_FLOAT_EQ(c.block(0).attention.scale, 1.0f / 16);
+  EXPECT_DOUBLE_EQ(c.block(0).attention.scale, 1.0 / 16);
   EXPECT_THAT(fault(Json::parse(R"({"model_type": "llama"})")), HasSubstr("vocab_size: is missing"));
 }
 
@@ -60,20 +60,20 @@ TEST(GemmaConfig, LayersAsGemma2AndGemma3) {
   const ModelConfig second = parse_model_config(gemma("gemma2", R"({"sliding_window": 9})"), "a");
   EXPECT_EQ(windows(second), (std::vector<std::int64_t>{9, 0, 9, 0, 9, 0, 9}));
   const BlockSpec block = second.block(1);
-  EXPECT_FLOAT_EQ(block.attention.soft_cap, 50.0f);
+  EXPECT_DOUBLE_EQ(block.attention.soft_cap, 50.0);
   EXPECT_EQ(block.attention.qk_norm, QkNorm::none);
   EXPECT_EQ(block.attention.post_norm->name, "post_attention_layernorm");
   EXPECT_EQ(block.feed_forward.norm.name, "pre_feedforward_layernorm");
   EXPECT_EQ(block.feed_forward.activation, GatedActivation::gelu_tanh);
   EXPECT_FLOAT_EQ(block.feed_forward.norm.form.weight_offset, 1.0f);
-  EXPECT_FLOAT_EQ(second.stream().logits_soft_cap, 30.0f);
-  EXPECT_FLOAT_EQ(second.stream().embedding_scale, 8.0f);
+  EXPECT_DOUBLE_EQ(second.stream.logits_soft_cap, 30.0);
+  EXPECT_DOUBLE_EQ(second.stream.embedding_scale, 8.0);
 
   const ModelConfig third = parse_model_config(gemma("gemma3_text", R"({"sliding_window": 9})"), "a");
   EXPECT_EQ(windows(third), (std::vector<std::int64_t>{9, 9, 9, 9, 9, 0, 9}));
   EXPECT_EQ(third.block(0).attention.qk_norm, QkNorm::weighted);
   EXPECT_EQ(third.block(0).attention.soft_cap, 0.0f);
-  EXPECT_EQ(third.stream().logits_soft_cap, 0.0f);
+  EXPECT_EQ(third.stream.logits_soft_cap, 0.0f);
   EXPECT_EQ(windows(parse_model_config(gemma("gemma3_text", R"({"sliding_window_pattern": 2})"), "a"))[1], 0);
 }
 
@@ -85,7 +85,7 @@ TEST(GemmaConfig, ACapOfScoresHasNoEffectInGemma3AndIsReported) {
   const ModelConfig none = parse_model_config(gemma("gemma3_text", R"({"attn_logit_softcapping": null})"), "a");
   EXPECT_TRUE(none.unknown_fields.empty());
   const ModelConfig second = parse_model_config(gemma("gemma2", R"({"attn_logit_softcapping": 1.5})"), "a");
-  EXPECT_FLOAT_EQ(second.block(0).attention.soft_cap, 1.5f);
+  EXPECT_DOUBLE_EQ(second.block(0).attention.soft_cap, 1.5);
   EXPECT_TRUE(second.unknown_fields.empty());
 }
 
@@ -124,8 +124,8 @@ TEST(GemmaConfig, IsWrittenAsItIsRead) {
     EXPECT_EQ(windows(again)[0], 0);
     EXPECT_EQ(again.rope, config.rope);
     EXPECT_EQ(again.local_rope, config.local_rope);
-    EXPECT_FLOAT_EQ(again.block(0).attention.scale, config.block(0).attention.scale);
-    EXPECT_FLOAT_EQ(again.stream().logits_soft_cap, 12.5f);
+    EXPECT_NEAR(again.block(0).attention.scale, config.block(0).attention.scale, 1e-9);
+    EXPECT_DOUBLE_EQ(again.stream.logits_soft_cap, 12.5);
     EXPECT_EQ(written.find("query_pre_attn_scalar")->dump(), "24");
   }
 }

@@ -38,7 +38,7 @@ TEST(GptOssConfig, AbsentMembersGetTransformersDefaults) {
   EXPECT_EQ(c.experts.per_token, 4);
   EXPECT_FLOAT_EQ(c.experts.clamped->limit, 7);
   EXPECT_FLOAT_EQ(c.experts.clamped->slope, 1.702f);
-  for (const BlockSpec& block : c.blocks()) {
+  for (const BlockSpec& block : c.blocks) {
     EXPECT_EQ(block.attention.window, block.layer % 2 == 0 ? 128 : 0);
     EXPECT_TRUE(block.attention.sinks && block.attention.qkv_bias && block.attention.output_bias);
     EXPECT_TRUE(block.feed_forward.experts->bias && block.feed_forward.experts->router_bias);

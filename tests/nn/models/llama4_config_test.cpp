@@ -13,6 +13,7 @@ namespace {
 using testing::fault_of;
 using ::testing::HasSubstr;
 using testing::parsed;
+using testing::sparse_layers;
 
 Json llama4() {
   return Json::parse(R"({"architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "vocab_size": 48,
@@ -30,23 +31,34 @@ Json with(std::string_view key, Json value) {
 
 using Flags = std::vector<bool>;
 
+Flags rotated_layers(const ModelConfig& config) {
+  Flags flags;
+  for (const BlockSpec& block : config.blocks) flags.push_back(block.attention.rotary.has_value());
+  return flags;
+}
+
+Flags chunked_layers(const ModelConfig& config) {
+  Flags flags;
+  for (const BlockSpec& block : config.blocks) flags.push_back(block.attention.chunk > 0);
+  return flags;
+}
+
 TEST(Llama4Config, SaysWhatIsComputed) {
   const ModelConfig config = parsed(llama4());
   EXPECT_EQ(config.intermediate_size, 40);
   EXPECT_EQ(config.experts.intermediate_size, 12);
   EXPECT_EQ(config.experts.shared_width, 12);
-  EXPECT_EQ(config.experts.layers, (Flags{false, true, false, true}));
+  EXPECT_EQ(sparse_layers(config), (Flags{false, true, false, true}));
   EXPECT_TRUE(config.experts.sigmoid && config.experts.score_before_experts && !config.experts.normalize);
-  const LayerAttention& layers = config.layer_attention;
-  EXPECT_EQ(layers.rotated, (Flags{true, true, true, false})) << "every fourth layer has no positions";
-  EXPECT_EQ(layers.chunked, layers.rotated);
+  EXPECT_EQ(rotated_layers(config), (Flags{true, true, true, false})) << "every fourth layer has no positions";
+  EXPECT_EQ(chunked_layers(config), rotated_layers(config));
   const AttentionSpec rotated = config.block(0).attention, whole = config.block(3).attention;
   EXPECT_EQ(rotated.chunk, 16);
   EXPECT_EQ(whole.chunk, 0);
   ASSERT_TRUE(rotated.rotary);
   EXPECT_TRUE(rotated.rotary->interleaved && rotated.qk_norm == QkNorm::unweighted && !rotated.temperature);
   EXPECT_TRUE(!whole.rotary && whole.qk_norm == QkNorm::none && whole.temperature);
-  EXPECT_DOUBLE_EQ(layers.temperature, 0.5);
+  EXPECT_DOUBLE_EQ(whole.temperature->scale, 0.5);
 }
 
 // Meta's first files: an empty list for none, a number for a switch, factors of the rotation that leave nothing
@@ -58,9 +70,9 @@ TEST(Llama4Config, ReadsThePublishedFiles) {
   json.set("rope_scaling", Json::parse(R"({"factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0,
                                            "original_max_position_embeddings": 8192, "rope_type": "llama3"})"));
   const ModelConfig config = parsed(json);
-  EXPECT_EQ(config.layer_attention.rotated, (Flags{true, true, true, false}));
+  EXPECT_EQ(rotated_layers(config), (Flags{true, true, true, false}));
   EXPECT_TRUE(config.block(3).attention.temperature);
-  EXPECT_EQ(config.experts.layers, (Flags{false, false, false, true}));
+  EXPECT_EQ(sparse_layers(config), (Flags{false, false, false, true}));
   EXPECT_FALSE(parsed(with("attn_temperature_tuning", 0)).block(3).attention.temperature);
 }
 
@@ -71,15 +83,26 @@ TEST(Llama4Config, IsWrittenAsItWasRead) {
   json.set("use_qk_norm", false);
   json.set("attention_bias", true);
   const ModelConfig config = parsed(json), again = parsed(to_hf_json(config, DType::f32));
-  EXPECT_EQ(again.layer_attention.rotated, (Flags{true, false, false, true}));
-  EXPECT_EQ(again.layer_attention.chunked, (Flags{false, true, false, false}));
-  EXPECT_FALSE(again.layer_attention.unit_norm);
+  EXPECT_EQ(rotated_layers(again), (Flags{true, false, false, true}));
+  EXPECT_EQ(chunked_layers(again), (Flags{false, true, false, false}));
+  EXPECT_EQ(again.block(0).attention.qk_norm, QkNorm::none);
   EXPECT_TRUE(again.qkv_bias && again.output_bias);
-  EXPECT_EQ(again.experts.layers, config.experts.layers);
+  EXPECT_EQ(sparse_layers(again), sparse_layers(config));
   EXPECT_EQ(again.intermediate_size, 40);
   EXPECT_EQ(again.experts.intermediate_size, 12);
-  EXPECT_DOUBLE_EQ(again.layer_attention.temperature, 0.5);
-  EXPECT_DOUBLE_EQ(again.layer_attention.temperature_step, 4);
+  EXPECT_EQ(again.block(1).attention.temperature, (QueryTemperature{.scale = 0.5, .step = 4}));
+}
+
+TEST(Llama4Config, NumbersThatNoLayerHasAreWrittenToo) {
+  Json json = with("no_rope_layers", Json::parse("[1, 1, 1, 1]"));
+  json.set("layer_types", Json::parse(R"(["full_attention", "full_attention", "full_attention", "full_attention"])"));
+  json.set("attn_temperature_tuning", 4);
+  const Json written = to_hf_json(parsed(json), DType::f32);
+  EXPECT_EQ(written.at("attention_chunk_size"), Json(16));
+  EXPECT_EQ(written.at("attn_temperature_tuning"), Json(true));
+  EXPECT_EQ(written.at("attn_scale"), Json(0.5));
+  EXPECT_EQ(written.at("floor_scale"), Json(4));
+  EXPECT_EQ(written.at("use_qk_norm"), Json(true));
 }
 
 TEST(Llama4Config, SizesCountWhatTheModelHas) {

@@ -53,7 +53,7 @@ TEST(BlockSpec, EveryFamilyMakesItsLayers) {
   EXPECT_EQ(one_of_each().size(), model_families().size());
   for (const ModelConfig& config : one_of_each()) {
     SCOPED_TRACE(config.model_type);
-    const std::vector<BlockSpec> blocks = config.blocks();
+    const std::vector<BlockSpec>& blocks = config.blocks;
     ASSERT_EQ(std::ssize(blocks), config.num_hidden_layers);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       EXPECT_EQ(blocks[i].layer, static_cast<std::int64_t>(i));
@@ -72,7 +72,7 @@ TEST(BlockSpec, SizesAndCachesFollowIt) {
     for (const Parameter* p : model.parameters()) total += p->numel();
     EXPECT_EQ(config.parameter_count(), total);
     const KvCache cache(config, 3, DType::f32, Device{});
-    for (const BlockSpec& block : config.blocks()) {
+    for (const BlockSpec& block : config.blocks) {
       EXPECT_EQ(cache.rows(block.layer).size(1), 2 * block.attention.kv_heads * block.attention.key_dim);
       const std::string layer = fmt::format("model.layers.{}.", block.layer);
       const NormSpec& named =
@@ -128,14 +128,13 @@ TEST(BlockSpec, LayersOfEqualRotationShareATable) {
 }
 
 TEST(BlockSpec, LayersOfDifferentRotationHaveTheirOwn) {
-  ModelConfig config = small("DeepseekV3ForCausalLM", kDeepseek);
+  const ModelConfig config = small("DeepseekV3ForCausalLM", kDeepseek);
   const auto deepseek = LayerRotations(config).rows(std::vector<SequenceRange>{{0, 8, 0, 8}}, Device{}).tables;
   EXPECT_EQ(deepseek->at(1).cos.size(1), 3);
   EXPECT_FALSE(rotations_depend_on_length(config, 1000));
-  config.rope.type = RopeScaling::Type::dynamic;
-  config.rope.factor = 2.0;
-  EXPECT_FALSE(rotations_depend_on_length(config, 64));
-  EXPECT_TRUE(rotations_depend_on_length(config, 65));
+  const ModelConfig dynamic = small("LlamaForCausalLM", R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})");
+  EXPECT_FALSE(rotations_depend_on_length(dynamic, 64));
+  EXPECT_TRUE(rotations_depend_on_length(dynamic, 65));
 }
 
 }  // namespace

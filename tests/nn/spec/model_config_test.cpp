@@ -267,12 +267,13 @@ TEST(ModelConfig, MistralHasTheWindowOfItsConfigOrTransformersDefault) {
 // The window of 4 leaves 10 * 4 - (1 + 2 + 3) scores of 10 queries; counted as areas, 4 * (2 - 4/10) * 10 / 2.
 TEST(ModelConfig, FlopsCountTheScoresWithinTheWindow) {
   ModelConfig config = parse_model_config(base(), "a");
-  const double whole = config.training_flops_per_token(10) - config.training_flops_per_token(0);
-  config.sliding_window = 4;
-  const double windowed = config.training_flops_per_token(10) - config.training_flops_per_token(0);
-  EXPECT_NEAR(windowed, whole * 0.64, 1e-9 * whole);
-  config.sliding_window = 10;
-  EXPECT_DOUBLE_EQ(config.training_flops_per_token(10) - config.training_flops_per_token(0), whole);
+  const auto of_window = [&](std::int64_t window) {
+    for (BlockSpec& block : config.blocks) block.attention.window = window;
+    return config.training_flops_per_token(10) - config.training_flops_per_token(0);
+  };
+  const double whole = of_window(0);
+  EXPECT_NEAR(of_window(4), whole * 0.64, 1e-9 * whole);
+  EXPECT_DOUBLE_EQ(of_window(10), whole);
 }
 
 TEST(ModelConfig, WrittenConfigReadsBackAndKeepsForeignMembers) {

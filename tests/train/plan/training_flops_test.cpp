@@ -10,16 +10,10 @@ namespace {
 using recipes::LinearGemm;
 
 nn::ModelConfig small_model() {
-  nn::ModelConfig model;
-  model.architecture = "LlamaForCausalLM";
-  model.vocab_size = 1000;
-  model.hidden_size = 64;
-  model.intermediate_size = 96;
-  model.num_hidden_layers = 2;
-  model.num_attention_heads = 4;
-  model.num_key_value_heads = 2;
-  model.head_dim = 16;
-  return model;
+  return nn::parse_model_config(
+      Json::parse(R"({"model_type": "llama", "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 96,
+                      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})"),
+      "config.json");
 }
 
 recipes::LayerConversion layer(std::int64_t in, std::int64_t out, std::vector<LinearGemm> float8) {

@@ -31,10 +31,11 @@ constexpr GgufTensorName kDeepseekGgufTensors[] = {
 };
 
 std::string deepseek_gguf_problem(const nn::ModelConfig& config) {
-  const nn::MlaConfig& mla = config.mla;
+  const nn::AttentionSpec& attention = config.block(0).attention;
+  const nn::MlaSpec& mla = *attention.mla;
   if (mla.query_rank == 0) return "q_lora_rank: llama.cpp has a low-rank query projection in this architecture";
   if (mla.bias) return "attention_bias: llama.cpp has no biases in this architecture";
-  if (!mla.interleaved) return "rope_interleave: llama.cpp rotates adjacent pairs in this architecture";
+  if (!attention.rotary->interleaved) return "rope_interleave: llama.cpp rotates adjacent pairs in this architecture";
   if (mla.nope_dim == 0) return "qk_nope_head_dim: llama.cpp needs keys without positions";
   if (config.rms_norm_eps != mla.norm_eps)
     return fmt::format("rms_norm_eps {}: llama.cpp has the one of latent attention's norms, {}", config.rms_norm_eps,
@@ -48,8 +49,8 @@ std::string deepseek_gguf_problem(const nn::ModelConfig& config) {
 }
 
 std::vector<GgufNumber> deepseek_gguf_numbers(const nn::ModelConfig& config) {
-  const nn::MlaConfig& mla = config.mla;
-  const nn::ExpertsConfig& experts = config.experts;
+  const nn::MlaSpec& mla = *config.block(0).attention.mla;
+  const nn::ExpertsSpec& experts = config.experts;
   std::vector<GgufNumber> numbers = gguf_expert_sizes(config);
   const auto add = [&](std::string_view key, std::int64_t value) {
     numbers.push_back({key, static_cast<std::uint32_t>(value)});
@@ -62,7 +63,7 @@ std::vector<GgufNumber> deepseek_gguf_numbers(const nn::ModelConfig& config) {
   add("attention.value_length_mla", mla.value_dim);
   add("attention.q_lora_rank", mla.query_rank);
   add("attention.kv_lora_rank", mla.kv_rank);
-  add("leading_dense_block_count", config.num_hidden_layers - experts.layer_count());
+  add("leading_dense_block_count", config.num_hidden_layers - config.sparse_layers());
   add("expert_shared_count", experts.shared_width / experts.intermediate_size);
   add("expert_group_count", experts.groups);
   add("expert_group_used_count", experts.groups_per_token);

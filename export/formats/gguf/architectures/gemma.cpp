@@ -50,14 +50,14 @@ double score_scale3(const nn::ModelConfig& config) {
 }
 
 std::string gguf_problem_of(const nn::ModelConfig& c, const GemmaLoader& loader) {
-  for (const nn::BlockSpec& block : c.blocks())
+  for (const nn::BlockSpec& block : c.blocks)
     if ((block.attention.window > 0) != loader.windowed(block.layer))
       return fmt::format("layer_types: llama.cpp has full attention in every layer number {} of this architecture",
                          loader.period);
   if (c.local_rope && *c.local_rope != nn::RopeScaling{})
     return "RoPE of windowed layers: llama.cpp has base 10000 and no scaling";
-  const bool capped = c.scales.attention_soft_cap > 0;
-  if (capped != loader.capped || (loader.capped && c.scales.logits_soft_cap == 0))
+  const bool capped = c.block(0).attention.soft_cap > 0;
+  if (capped != loader.capped || (loader.capped && c.stream.logits_soft_cap == 0))
     return fmt::format("attn_logit_softcapping and final_logit_softcapping: llama.cpp has {} in this architecture",
                        loader.capped ? "both" : "no cap of scores");
   return {};
@@ -71,10 +71,10 @@ std::string gguf_problem3(const nn::ModelConfig& config) {
 
 std::vector<GgufNumber> gguf_numbers(const nn::ModelConfig& config) {
   std::vector<GgufNumber> numbers{{"attention.sliding_window", static_cast<std::uint32_t>(config.sliding_window)}};
-  if (config.scales.attention_soft_cap > 0)
-    numbers.push_back({"attn_logit_softcapping", static_cast<float>(config.scales.attention_soft_cap)});
-  if (config.scales.logits_soft_cap > 0)
-    numbers.push_back({"final_logit_softcapping", static_cast<float>(config.scales.logits_soft_cap)});
+  if (const double cap = config.block(0).attention.soft_cap; cap > 0)
+    numbers.push_back({"attn_logit_softcapping", static_cast<float>(cap)});
+  if (const double cap = config.stream.logits_soft_cap; cap > 0)
+    numbers.push_back({"final_logit_softcapping", static_cast<float>(cap)});
   return numbers;
 }
 

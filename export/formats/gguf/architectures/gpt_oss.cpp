@@ -23,8 +23,8 @@ std::string gpt_oss_gguf_problem(const nn::ModelConfig& config) {
     return fmt::format("swiglu_alpha, swiglu_limit: llama.cpp has {} and {}", kLlamaCppUnit.slope, kLlamaCppUnit.limit);
   if (!config.qkv_bias) return "attention_bias: llama.cpp has biases in this architecture";
   if (config.tie_word_embeddings) return "tie_word_embeddings: llama.cpp has a head of its own in this architecture";
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (config.layer_attention.windowed[static_cast<std::size_t>(layer)] != (layer % 2 == 0))
+  for (const nn::BlockSpec& block : config.blocks)
+    if ((block.attention.window > 0) != (block.layer % 2 == 0))
       return "layer_types: llama.cpp has a window in every other layer, the first one too";
   return {};
 }

@@ -8,10 +8,10 @@ namespace quench {
 namespace {
 
 std::vector<GgufNumber> granite_gguf_numbers(const nn::ModelConfig& config) {
-  return {{"attention.scale", static_cast<float>(config.scales.attention)},
-          {"embedding_scale", static_cast<float>(config.scales.embedding)},
-          {"residual_scale", static_cast<float>(config.scales.residual)},
-          {"logit_scale", static_cast<float>(1.0 / config.scales.logits)}};
+  return {{"attention.scale", static_cast<float>(config.block(0).attention.scale)},
+          {"embedding_scale", static_cast<float>(config.stream.embedding_scale)},
+          {"residual_scale", static_cast<float>(config.block(0).residual_multiplier)},
+          {"logit_scale", static_cast<float>(1.0 / config.stream.logits_scale)}};
 }
 
 // Absent and 0: llama.cpp's default.

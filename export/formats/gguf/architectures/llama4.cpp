@@ -33,38 +33,51 @@ constexpr Llama4Loader kLlama4Loader;
 
 // Every n-th layer has experts; 0: no such n.
 std::int64_t expert_interval(const nn::ModelConfig& config) {
-  const std::vector<nn::BlockSpec> blocks = config.blocks();
   for (std::int64_t step = 1; step <= config.num_hidden_layers; ++step)
-    if (std::ranges::all_of(blocks, [step](const nn::BlockSpec& block) {
+    if (std::ranges::all_of(config.blocks, [step](const nn::BlockSpec& block) {
           return block.feed_forward.experts.has_value() == ((block.layer + 1) % step == 0);
         }))
       return step;
   return 0;
 }
 
+// Chunk of the layers that have one; llama.cpp's if none has.
+std::int64_t chunk_of(const nn::ModelConfig& config) {
+  for (const nn::BlockSpec& block : config.blocks)
+    if (block.attention.chunk > 0) return block.attention.chunk;
+  return kLlama4Loader.chunk;
+}
+
+// Query scale of a layer without RoPE.
+bool has_other_temperature(const nn::AttentionSpec& attention, std::int64_t context) {
+  const auto& temperature = attention.temperature;
+  const bool equal = temperature && temperature->scale == kLlama4Loader.temperature &&
+                     temperature->step == static_cast<double>(kLlama4Loader.step);
+  const bool unused =
+      context < kLlama4Loader.step && (!temperature || temperature->step > static_cast<double>(context));
+  return !equal && !unused;
+}
+
 std::string llama4_gguf_problem(const nn::ModelConfig& config) {
-  const nn::LayerAttention& layers = config.layer_attention;
-  const std::int64_t context = config.context_length();
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const bool plain = (layer + 1) % kLlama4Loader.interval == 0;
-    if (layers.rotated[static_cast<std::size_t>(layer)] == plain)
+  const std::int64_t context = config.context_length(), chunk = chunk_of(config);
+  const bool chunks_act = std::min(chunk, kLlama4Loader.chunk) < context;
+  for (const nn::BlockSpec& block : config.blocks) {
+    const bool plain = (block.layer + 1) % kLlama4Loader.interval == 0;
+    if (block.attention.rotary.has_value() == plain)
       return fmt::format("no_rope_layers: llama.cpp has no RoPE in every layer number {} of this architecture",
                          kLlama4Loader.interval);
-    if (layers.chunked[static_cast<std::size_t>(layer)] == plain &&
-        std::min(layers.chunk, kLlama4Loader.chunk) < context)
+    if ((block.attention.chunk > 0) == plain && chunks_act)
       return fmt::format("layer_types: llama.cpp has full attention in every layer number {} of this architecture",
                          kLlama4Loader.interval);
   }
-  if (layers.chunk != kLlama4Loader.chunk && std::min(layers.chunk, kLlama4Loader.chunk) < context)
-    return fmt::format("attention_chunk_size {}: llama.cpp has {}", layers.chunk, kLlama4Loader.chunk);
-  const bool equal = layers.temperature == kLlama4Loader.temperature &&
-                     layers.temperature_step == static_cast<double>(kLlama4Loader.step);
-  const bool unused = context < kLlama4Loader.step &&
-                      (layers.temperature == 0.0 || layers.temperature_step > static_cast<double>(context));
-  if (!equal && !unused)
-    return fmt::format("attn_temperature_tuning, attn_scale, floor_scale: llama.cpp has {} and {}",
-                       kLlama4Loader.temperature, kLlama4Loader.step);
-  if (layers.unit_norm == (config.experts.count == kLlama4Loader.without_norm))
+  if (chunk != kLlama4Loader.chunk && chunks_act)
+    return fmt::format("attention_chunk_size {}: llama.cpp has {}", chunk, kLlama4Loader.chunk);
+  for (const nn::BlockSpec& block : config.blocks)
+    if (!block.attention.rotary && has_other_temperature(block.attention, context))
+      return fmt::format("attn_temperature_tuning, attn_scale, floor_scale: llama.cpp has {} and {}",
+                         kLlama4Loader.temperature, kLlama4Loader.step);
+  const bool unit_norm = config.block(0).attention.qk_norm == nn::QkNorm::unweighted;
+  if (unit_norm == (config.experts.count == kLlama4Loader.without_norm))
     return fmt::format("use_qk_norm: llama.cpp has the norm unless there are {} experts", kLlama4Loader.without_norm);
   if (expert_interval(config) == 0) return "moe_layers: llama.cpp has experts in every n-th layer";
   return {};

@@ -25,7 +25,7 @@ std::string qwen2_moe_gguf_problem(const nn::ModelConfig& config) {
   if (!config.qkv_bias) return "qkv_bias: files of this architecture have these biases";
   if (config.experts.normalize)
     return "norm_topk_prob: llama.cpp leaves router weights as they are in this architecture";
-  if (config.experts.layer_count() != config.num_hidden_layers)
+  if (config.sparse_layers() != config.num_hidden_layers)
     return "decoder_sparse_step, mlp_only_layers: llama.cpp has experts in every layer of this architecture";
   return {};
 }
@@ -51,7 +51,7 @@ constexpr GgufTensorName kQwen3MoeGgufTensors[] = {
 
 std::string qwen3_moe_gguf_problem(const nn::ModelConfig& config) {
   if (!config.experts.normalize) return "norm_topk_prob: llama.cpp's router weights sum to 1 in this architecture";
-  if (config.experts.layer_count() != config.num_hidden_layers)
+  if (config.sparse_layers() != config.num_hidden_layers)
     return "decoder_sparse_step, mlp_only_layers: llama.cpp has experts in every layer of this architecture";
   return {};
 }

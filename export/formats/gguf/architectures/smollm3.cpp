@@ -8,8 +8,8 @@ namespace {
 constexpr std::int64_t kLlamaCppInterval = 4;  // not in a file's metadata
 
 std::string smollm3_gguf_problem(const nn::ModelConfig& config) {
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (config.block(layer).attention.rotary.has_value() != ((layer + 1) % kLlamaCppInterval != 0))
+  for (const nn::BlockSpec& block : config.blocks)
+    if (block.attention.rotary.has_value() != ((block.layer + 1) % kLlamaCppInterval != 0))
       return fmt::format("no_rope_layers: llama.cpp has no RoPE in every layer number {} of this architecture",
                          kLlamaCppInterval);
   if (config.qkv_bias || config.mlp_bias)
