@@ -14,9 +14,9 @@ namespace quench {
 class AnswerText {
  public:
   // Continuation of `prompt`. The tokenizer must outlive it.
-  AnswerText(const Tokenizer& tokenizer, bool skip_special, std::span<const std::int32_t> prompt,
+  AnswerText(const Tokenizer& tokenizer, const DecodeOptions& options, std::span<const std::int32_t> prompt,
              std::vector<std::string> stops)
-      : decoder_(tokenizer, skip_special), stops_(std::move(stops)) {
+      : decoder_(tokenizer, options), stops_(std::move(stops)) {
     decoder_.skip(prompt);
   }
 

@@ -64,7 +64,7 @@ void generate_for_prompt(GenerateOptions& o) {
   };
   const Model loaded = open_generating_model(o, prepare);
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
-  AnswerText answer(*tokenizer, o.chat, ids, o.stop);
+  AnswerText answer(*tokenizer, {.skip_special = o.chat}, ids, o.stop);
   print_unchanged();
   if (!o.json && !o.chat) {
     // An incomplete UTF-8 character at the end of the prompt is completed by the continuation.

@@ -150,7 +150,8 @@ void generate_for_prompts(GenerateOptions& o) {
 
   std::map<std::size_t, AnswerText> unfinished;
   const auto answer_of = [&](std::size_t index) -> AnswerText& {
-    return unfinished.try_emplace(index, *tokenizer, !prompts[index].text, encoded[index].tokens, o.stop).first->second;
+    const DecodeOptions decoding{.skip_special = !prompts[index].text};
+    return unfinished.try_emplace(index, *tokenizer, decoding, encoded[index].tokens, o.stop).first->second;
   };
 
   // Sequences finish in any order; output lines are kept in prompt order.

@@ -163,7 +163,7 @@ void generate_interactively(GenerateOptions& o) {
     }
     // Default answer length with a chat template: the rest of the context.
     o.generation.max_new_tokens = std::min(o.max_new_tokens.value_or(chat->has_template() ? room : kUsualTokens), room);
-    AnswerText answer(*tokenizer, true, ids, o.stop);
+    AnswerText answer(*tokenizer, {.skip_special = true}, ids, o.stop);
     const auto show = [](const std::string& piece) {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       return std::fflush(stdout) == 0;  // a closed pipe ends generation

@@ -10,7 +10,7 @@ namespace quench {
 std::string StreamDecoder::push(std::int32_t id) {
   std::string text = std::exchange(held_back_, {});
   const std::size_t before = text.size();
-  tokenizer_->append_decoded(id, skip_special_, at_start_, text);
+  tokenizer_->append_decoded(id, options_, at_start_, text);
   if (text.size() > before) final_space_ = tokenizer_->has_final_space(id);
   const std::size_t complete = text.size() - (final_space_ ? 1 : incomplete_utf8_suffix(text));
   held_back_ = text.substr(complete);

@@ -13,8 +13,8 @@ namespace quench {
 class StreamDecoder {
  public:
   // The tokenizer must outlive it.
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false)
-      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  explicit StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& options = {})
+      : tokenizer_(&tokenizer), options_(options) {}
 
   // Pending bytes except a suffix that may become a character, or a space that the end drops; invalid bytes verbatim.
   // Results of push and finish concatenate to Tokenizer::decode.
@@ -33,7 +33,7 @@ class StreamDecoder {
   [[nodiscard]] std::string valid(std::string_view text) const;
 
   const Tokenizer* tokenizer_;
-  bool skip_special_;
+  DecodeOptions options_;
   bool at_start_ = true;
   std::string held_back_;
   bool final_space_ = false;  // held back

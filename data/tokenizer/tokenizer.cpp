@@ -34,19 +34,19 @@ std::unique_ptr<Tokenizer> Tokenizer::with_tokens(std::span<const NewToken> /*to
   QUENCH_FAIL(ErrorCode::unsupported, "this kind of tokenizer cannot learn tokens; use a tokenizer.json");
 }
 
-void Tokenizer::append_decoded(std::int32_t id, bool skip_special, bool& at_start, std::string& text) const {
+void Tokenizer::append_decoded(std::int32_t id, const DecodeOptions& options, bool& at_start, std::string& text) const {
   QUENCH_CHECK(id >= 0, "cannot decode {}: token ids are not negative (is it an ignored label?)", id);
-  if (skip_special && is_special(id)) return;
+  if (options.skip_special && is_special(id)) return;
   if (append_text(id, at_start, text)) at_start = false;
 }
 
-std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, const DecodeOptions& options) const {
   std::string text;
   text.reserve(ids.size() * 4);
   bool at_start = true, final_space = false;
   for (const std::int32_t id : ids) {
     const std::size_t before = text.size();
-    append_decoded(id, skip_special, at_start, text);
+    append_decoded(id, options, at_start, text);
     if (text.size() > before) final_space = has_final_space(id);
   }
   if (final_space) text.pop_back();
@@ -59,7 +59,7 @@ std::vector<std::size_t> Tokenizer::decoded_ends(std::span<const std::int32_t> i
   std::string text;
   bool at_start = true;
   for (const std::int32_t id : ids) {
-    append_decoded(id, false, at_start, text);
+    append_decoded(id, {}, at_start, text);
     ends.push_back(text.size());
   }
   return ends;

@@ -24,6 +24,10 @@ struct EncodeOptions {
   bool parse_special = true;
 };
 
+struct DecodeOptions {
+  bool skip_special = false;  // omits special tokens
+};
+
 // Token to learn, matched verbatim before normalization and pre-tokenization.
 struct NewToken {
   std::string text;
@@ -46,8 +50,8 @@ class Tokenizer {
                                                                     const EncodeOptions& options = {}) const;
 
   // Bytes, not necessarily well-formed UTF-8. Ids without a token (padded embedding tables) decode to nothing; negative
-  // ids throw invalid_argument. `skip_special` omits special tokens.
-  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
+  // ids throw invalid_argument.
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids, const DecodeOptions& options = {}) const;
 
   // Byte offset of each id's end.
   [[nodiscard]] std::vector<std::size_t> decoded_ends(std::span<const std::int32_t> ids) const;
@@ -105,7 +109,7 @@ class Tokenizer {
  private:
   friend class StreamDecoder;
   // at_start is updated; true before the first id.
-  void append_decoded(std::int32_t id, bool skip_special, bool& at_start, std::string& text) const;
+  void append_decoded(std::int32_t id, const DecodeOptions& options, bool& at_start, std::string& text) const;
 };
 
 // Kinds of tokenizer_kind.h: tokenizer.json, SentencePiece tokenizer.model, a folder (tokenizer.json first,

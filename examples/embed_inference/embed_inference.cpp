@@ -21,8 +21,8 @@ int main(int argc, char** argv) {
     options.stop_tokens = model.token_ids(tokenizer.get()).generation.eos;
 
     std::fputs(argv[2], stdout);
-    StreamDecoder decoder(*tokenizer, /*skip_special=*/true);  // a character may be several tokens
-    decoder.skip(prompt);                                      // context only
+    StreamDecoder decoder(*tokenizer, {.skip_special = true});  // a character may be several tokens
+    decoder.skip(prompt);                                       // context only
     const GenerationResult result = generate(model.model(), prompt, options, [&](std::int32_t token) {
       std::fputs(decoder.push_text(token).c_str(), stdout);
       return std::fflush(stdout) == 0;  // false ends the generation

@@ -141,7 +141,7 @@ class ShardDocuments {
     }
     const bool all = std::ranges::find(targets_, 0) == targets_.end();
     std::optional<std::string> text;
-    if (tokenizer_ != nullptr && all) text = tokenizer_->decode(tokens_, true);
+    if (tokenizer_ != nullptr && all) text = tokenizer_->decode(tokens_, {.skip_special = true});
     each_(
         {.tokens = tokens_, .targets = targets_, .text = text ? std::optional<std::string_view>(*text) : std::nullopt});
     first_ += tokens_.size();

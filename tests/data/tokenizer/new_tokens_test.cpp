@@ -31,7 +31,7 @@ TEST(NewTokens, FollowTheVocabularyAndAreMatchedFirst) {
   EXPECT_TRUE(tokenizer->is_special(259));
   EXPECT_FALSE(tokenizer->is_special(261));
   EXPECT_EQ(tokenizer->decode(Ids{'a', 259, 261}), "a<think><tool>");
-  EXPECT_EQ(tokenizer->decode(Ids{'a', 259, 261}, true), "a<tool>");
+  EXPECT_EQ(tokenizer->decode(Ids{'a', 259, 261}, {.skip_special = true}), "a<tool>");
   EXPECT_EQ(tokenizer->encode("<think>", {.add_special_tokens = false, .parse_special = false}).size(), 7u);
   EXPECT_EQ(tokenizer->bos_id(), 256);
   EXPECT_EQ(tokenizer->eos_id(), 257);

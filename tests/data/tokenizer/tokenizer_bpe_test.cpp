@@ -128,7 +128,7 @@ TEST(BpeTokenizer, SpecialTokensInTextAreParsedUnlessTheTextIsUntrusted) {
   EXPECT_TRUE(tokenizer->is_special(256));
   EXPECT_FALSE(tokenizer->is_special(257));
   EXPECT_EQ(tokenizer->decode(Ids{'a', 256, 'b', 257}), "a<s>b<w>");
-  EXPECT_EQ(tokenizer->decode(Ids{'a', 256, 'b', 257}, true), "ab<w>");
+  EXPECT_EQ(tokenizer->decode(Ids{'a', 256, 'b', 257}, {.skip_special = true}), "ab<w>");
 }
 
 TEST(BpeTokenizer, AddedTokensMatchTheLongestAndTakeWhiteSpaceAlong) {

@@ -166,7 +166,7 @@ TEST(StreamDecoder, HoldsBackIncompleteCharacters) {
   EXPECT_EQ(stream.push(0xC3), "");
   EXPECT_EQ(stream.finish(), "\xC3");
   EXPECT_EQ(stream.finish(), "");
-  StreamDecoder without(*tokenizer, true);
+  StreamDecoder without(*tokenizer, {.skip_special = true});
   EXPECT_EQ(without.push(0xC3), "");
   EXPECT_EQ(without.push(257), "");
   EXPECT_EQ(without.push(0xA9), "\u00E9");

@@ -20,7 +20,7 @@ void expect_equal(const Tokenizer& tokenizer, const std::string& text, const Jso
   EXPECT_EQ(plain, ids_of(expected[1]));
   // Where bytes are no text, theirs are replaced.
   EXPECT_EQ(replace_invalid_utf8(tokenizer.decode(plain)), expected[2].as_string());
-  EXPECT_EQ(replace_invalid_utf8(tokenizer.decode(plain, true)), expected[3].as_string());
+  EXPECT_EQ(replace_invalid_utf8(tokenizer.decode(plain, {.skip_special = true})), expected[3].as_string());
   StreamDecoder stream(tokenizer);
   std::string streamed;
   for (const std::int32_t id : plain) streamed += stream.push(id);

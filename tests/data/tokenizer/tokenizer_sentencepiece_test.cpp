@@ -105,8 +105,9 @@ TEST_F(SentencePiece, SpacesMayEndWords) {
     }
     Ids ended = library_ids("Hello");
     ended.push_back(2);
-    EXPECT_EQ(tokenizer->decode(ended, true), "Hello") << "the space before a special token that is not shown";
-    StreamDecoder stream(*tokenizer, true);
+    EXPECT_EQ(tokenizer->decode(ended, {.skip_special = true}), "Hello")
+        << "the space before a special token that is not shown";
+    StreamDecoder stream(*tokenizer, {.skip_special = true});
     std::string streamed;
     for (const auto id : ended) streamed += stream.push(id);
     EXPECT_EQ(streamed + stream.finish(), "Hello");
@@ -145,7 +146,7 @@ TEST_F(SentencePiece, SpecialTokensAreParsedUnlessTheTextIsUntrusted) {
   const Ids ids = tokenizer->encode("hello</s>", kPlain);
   EXPECT_EQ(ids, expected);
   EXPECT_EQ(tokenizer->decode(ids), "hello</s>");
-  EXPECT_EQ(tokenizer->decode(ids, true), "hello");
+  EXPECT_EQ(tokenizer->decode(ids, {.skip_special = true}), "hello");
   EXPECT_TRUE(tokenizer->is_special(0));
   EXPECT_TRUE(tokenizer->is_special(2));
   EXPECT_FALSE(tokenizer->is_special(3));
@@ -164,7 +165,7 @@ TEST_F(SentencePiece, OnlyTheTextsBeginningGetsThePrefixUnlessLegacy) {
   EXPECT_EQ(bare->decode(Ids{space, x}), " x");
   EXPECT_EQ(configured("{}")->decode(Ids{space, x}), "x");
   EXPECT_EQ(configured("{}")->decode(Ids{1, space, x}), "<s> x");
-  EXPECT_EQ(configured("{}")->decode(Ids{1, space, x}, true), "x");
+  EXPECT_EQ(configured("{}")->decode(Ids{1, space, x}, {.skip_special = true}), "x");
 }
 
 TEST_F(SentencePiece, SettingsChooseWhatSurroundsATextAndAddTokens) {

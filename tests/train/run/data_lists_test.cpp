@@ -45,7 +45,7 @@ class DataLists : public ::testing::Test {
     const std::unique_ptr<Tokenizer> bytes = load_tokenizer("bytes");
     for (std::uint64_t i = 0; i < samples; ++i) {
       (void)data.read(i, {ids, labels, positions}, 0, sequences);
-      ++counts[bytes->decode(ids, true)];
+      ++counts[bytes->decode(ids, {.skip_special = true})];
     }
     return counts;
   }
