@@ -96,7 +96,7 @@ Variable join_losses(const Variable& loss, const Variable& other);
 // in the forward pass, by chunk of logits, so the result must be the root of the backward pass, or one of
 // join_losses(). `losses`, if not null: f32 [N]. `loss`: cross_entropy if null.
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr, HeadGemms* products = nullptr,
+                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr, HeadGemms* gemms = nullptr,
                       LogitsLoss* loss = nullptr);
 
 }  // namespace quench::autograd

@@ -30,18 +30,18 @@ Variable join_losses(const Variable& loss, const Variable& other) {
 }
 
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options, Tensor* losses, HeadGemms* products, LogitsLoss* rows) {
+                      const LmHeadLossOptions& options, Tensor* losses, HeadGemms* gemms, LogitsLoss* rows) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden.value();
   const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());
   // Other GEMMs have acquired the weight themselves, and may release it within the loss.
-  const std::optional<Weight::Acquired> values = products == nullptr ? std::optional(weight.acquire()) : std::nullopt;
+  const std::optional<Weight::Acquired> values = gemms == nullptr ? std::optional(weight.acquire()) : std::nullopt;
   LmHeadLossArgs args{
       .hidden = x, .weight = values ? values->value() : unstored_value(weight.shape(), x), .labels = labels};
   args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
   args.grad_scale = scale;
   args.options = options;
-  args.products = products;
+  args.gemms = gemms;
   args.loss = rows;
   if (training && hidden.requires_grad()) args.dhidden = Tensor::empty_like(x);
   if (training && weight.requires_grad()) {

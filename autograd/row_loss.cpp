@@ -38,7 +38,7 @@ Variable lm_head_row_loss(const Variable& hidden, const Weight& weight, const Te
       .hidden = x, .weight = values ? values->value() : unstored_value(weight.shape(), x), .labels = labels};
   args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
   args.options = options;
-  args.products = gemms;
+  args.gemms = gemms;
   if (trains_hidden) args.dhidden = Tensor::empty_like(x);
   const Tensor dhidden = args.dhidden;
   // A frozen head needs one pass: rows of dhidden are scaled afterwards.

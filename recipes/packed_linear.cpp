@@ -90,8 +90,8 @@ class PackedGemms {
 
 class PackedHead final : public HeadGemms {
  public:
-  PackedHead(PackedGemms products, Weight values) : products_(std::move(products)), values_(std::move(values)) {}
-  void logits(const Tensor& hidden, const Tensor& out) override { products_.multiply(hidden, out, {}); }
+  PackedHead(PackedGemms gemms, Weight values) : gemms_(std::move(gemms)), values_(std::move(values)) {}
+  void logits(const Tensor& hidden, const Tensor& out) override { gemms_.multiply(hidden, out, {}); }
   void gradients(const Tensor& dlogits, const Tensor&, const Tensor& dhidden, const Tensor& dweight, float) override {
     QUENCH_CHECK(!dweight.defined(), "a packed head has no gradient");
     if (!dhidden.defined()) return;
@@ -100,23 +100,23 @@ class PackedHead final : public HeadGemms {
   }
 
  private:
-  PackedGemms products_;
+  PackedGemms gemms_;
   Weight values_;
   std::optional<Weight::Acquired> acquired_;  // from the first gradient on
 };
 
 class PackedLinear final : public nn::LinearKernel {
  public:
-  PackedLinear(PackedMatrix weight, InputRounding rounding) : products_(std::move(weight), std::move(rounding)) {}
+  PackedLinear(PackedMatrix weight, InputRounding rounding) : gemms_(std::move(weight), std::move(rounding)) {}
 
   [[nodiscard]] bool supports(const nn::LinearCall& call, const nn::Parameter&, const Weight&) const override {
     if (!call.is_fused()) return call.mode != nn::LinearMode::recompute;
     const bool fuses =
         call.epilogue == nn::LinearEpilogue::none || call.epilogue == nn::LinearEpilogue::gated_activation;
-    return call.mode == nn::LinearMode::inference && fuses && !products_.rounds_inputs();
+    return call.mode == nn::LinearMode::inference && fuses && !gemms_.rounds_inputs();
   }
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override {
-    return std::make_unique<PackedHead>(products_, weight.weight());
+    return std::make_unique<PackedHead>(gemms_, weight.weight());
   }
   [[nodiscard]] std::string_view name() const override { return "packed"; }
 
@@ -128,25 +128,25 @@ class PackedLinear final : public nn::LinearKernel {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor x = call.x.value();
     const auto b = bias.acquire();
-    const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / (gated ? 2 : 1)}, x.dtype(), x.device());
+    const Tensor y = Tensor::empty({x.size(0), gemms_.weight().rows() / (gated ? 2 : 1)}, x.dtype(), x.device());
     if (call.norm != nullptr)
       normed_linear({.x = x,
                      .norm = *call.norm,
                      .values = {},
-                     .packed = products_.weight(),
+                     .packed = gemms_.weight(),
                      .y = y,
                      .bias = b.value(),
                      .gated = gated ? std::optional(call.activation) : std::nullopt});
     else
       gated_packed_linear(
-          {.x = x, .weight = products_.weight(), .y = y, .bias = b.value(), .activation = call.activation});
+          {.x = x, .weight = gemms_.weight(), .y = y, .bias = b.value(), .activation = call.activation});
     return gated ? nn::LinearOutput{{}, y} : nn::LinearOutput{Variable(y)};
   }
   [[nodiscard]] Variable plain(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor in = x.value();
-    Variable y(Tensor::empty({in.size(0), products_.weight().rows()}, in.dtype(), in.device()));
-    products_.multiply(in, y.value(), bias.acquire().value());
+    Variable y(Tensor::empty({in.size(0), gemms_.weight().rows()}, in.dtype(), in.device()));
+    gemms_.multiply(in, y.value(), bias.acquire().value());
     Tape::record("packed_linear", {x, bias}, std::array{&y}, [&] {
       return [values = weight.weight(), dx = x.gradient(), db = bias.gradient(), dy_of = y.gradient()] {
         const Tensor dy = dy_of->value();
@@ -163,7 +163,7 @@ class PackedLinear final : public nn::LinearKernel {
     return y;
   }
 
-  PackedGemms products_;
+  PackedGemms gemms_;
 };
 
 }  // namespace

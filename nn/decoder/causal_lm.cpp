@@ -182,16 +182,16 @@ Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardCo
 
 Variable CausalLm::head_loss(const Variable& hidden_states, const Tensor& labels, float scale,
                              const LmHeadLossOptions& options, Tensor* losses, LogitsLoss* rows) const {
-  const std::unique_ptr<HeadGemms> products = head_gemms();
-  return autograd::lm_head_loss(hidden_states, head_weight(), labels, scale, options, losses, products.get(), rows);
+  const std::unique_ptr<HeadGemms> gemms = head_gemms();
+  return autograd::lm_head_loss(hidden_states, head_weight(), labels, scale, options, losses, gemms.get(), rows);
 }
 
 Tensor CausalLm::logits(const Variable& hidden_states) const {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden_states.value();
   const Tensor result = Tensor::empty({x.size(0), config_.vocab_size}, DType::f32, x.device());
-  if (const std::unique_ptr<HeadGemms> products = head_gemms())
-    products->logits(x, result);
+  if (const std::unique_ptr<HeadGemms> gemms = head_gemms())
+    gemms->logits(x, result);
   else
     gemm({.a = x, .b = head_weight().acquire().value(), .c = result, .transpose_b = true});
   return result;

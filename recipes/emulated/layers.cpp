@@ -23,7 +23,7 @@ using autograd::Weight;
 
 struct Emulated {
   std::shared_ptr<const OperandEmulation> rounding;
-  EmulatedGemms products;
+  EmulatedGemms gemms;
   LayerHealth health;
 
   [[nodiscard]] Tensor rowwise(const Tensor& x, bool wanted, LayerOperand operand) const {
@@ -57,8 +57,8 @@ class EmulatedLinear final : public nn::LinearKernel {
     {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Acquired use = weight.acquire();
-      gemm({.a = r_.rowwise(in, r_.products.forward, LayerOperand::input),
-            .b = r_.rowwise(use.value(), r_.products.forward, LayerOperand::weight),
+      gemm({.a = r_.rowwise(in, r_.gemms.forward, LayerOperand::input),
+            .b = r_.rowwise(use.value(), r_.gemms.forward, LayerOperand::weight),
             .c = y.value(),
             .transpose_b = true,
             .bias = bias.acquire().value()});
@@ -74,11 +74,11 @@ class EmulatedLinear final : public nn::LinearKernel {
           column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
         }
         if (!dx) return;
-        const Tensor left = r.rowwise(dy, r.products.dgrad, LayerOperand::output_gradient);
+        const Tensor left = r.rowwise(dy, r.gemms.dgrad, LayerOperand::output_gradient);
         const Weight::Acquired use = weight.acquire();
         const Shape one{1, weight.shape()[0], weight.shape()[1]};
         const Tensor right =
-            r.products.dgrad ? r.rounding->columnwise(use.value().view(one)).view(weight.shape()) : use.value();
+            r.gemms.dgrad ? r.rounding->columnwise(use.value().view(one)).view(weight.shape()) : use.value();
         const GradientTarget into = dx->target();
         gemm({.a = left, .b = right, .c = into.tensor, .beta = beta_of(into)});
       };
@@ -90,7 +90,7 @@ class EmulatedLinear final : public nn::LinearKernel {
                               const std::shared_ptr<autograd::Gradient>& dw) {
     dw->begin_use();
     const auto round = [r](const Tensor& t) {
-      if (!r.products.wgrad) return t;
+      if (!r.gemms.wgrad) return t;
       const std::int64_t rows = t.size(0), unit = r.rounding->alignment();
       const Tensor whole = zero_padded(t, (rows + unit - 1) / unit * unit, t.size(1));
       const std::array<std::int32_t, 1> end{static_cast<std::int32_t>(whole.size(0))};
@@ -116,7 +116,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
   [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
   [[nodiscard]] std::int64_t alignment() const override { return r_.rounding->alignment(); }
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
-    return {.substitution = r_.products.forward ? r_.rounding->rowwise_request() : nullptr};
+    return {.substitution = r_.gemms.forward ? r_.rounding->rowwise_request() : nullptr};
   }
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
@@ -156,9 +156,9 @@ class EmulatedExperts final : public nn::ExpertKernel {
       const Tensor dy = dy_of->take_value();
       const bool alone = dy.is_exclusive();
       const GroupRows of_dy = ends.of_dy(dy);
-      const WantedForms wanted{.rowwise = dx && r.products.dgrad,
-                               .grouped_columnwise = dw && r.products.wgrad,
-                               .may_overwrite = alone && (!dw || r.products.wgrad)};
+      const WantedForms wanted{.rowwise = dx && r.gemms.dgrad,
+                               .grouped_columnwise = dw && r.gemms.wgrad,
+                               .may_overwrite = alone && (!dw || r.gemms.wgrad)};
       RowForms forms = r.rounding->forms(of_dy, wanted, r.recorder(LayerOperand::output_gradient));
       if (dw) weight_gradient(wanted.grouped_columnwise ? std::exchange(forms.grouped_columnwise, {}) : copied(of_dy));
       if (!dx) return;
@@ -166,7 +166,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
         const Weight::Acquired use = weight.acquire();
         const Tensor w = use.value().view(of_each);
         grouped_gemm({.a = wanted.rowwise ? forms.rowwise : copied(of_dy),
-                      .b = r.products.dgrad ? r.rounding->columnwise(w) : w,
+                      .b = r.gemms.dgrad ? r.rounding->columnwise(w) : w,
                       .ends = ends.rows.ends,
                       .c = of_rows});
       }));
@@ -183,7 +183,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
       const auto finish = [r = r, ends = ends, multiply](const Tensor& recomputed_x) {
         const MemoryScope scope(MemoryCategory::workspace);
         const GroupRows x = ends.of_x(recomputed_x);
-        multiply(r.products.wgrad ? r.rounding->forms(x, {.grouped_columnwise = true}, {}).grouped_columnwise
+        multiply(r.gemms.wgrad ? r.rounding->forms(x, {.grouped_columnwise = true}, {}).grouped_columnwise
                                   : copied(x));
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
@@ -191,7 +191,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
   };
 
   [[nodiscard]] Tensor forward_operand(const GroupRows& x) const {
-    if (!r_.products.forward) return copied(x);
+    if (!r_.gemms.forward) return copied(x);
     return r_.rounding->forms(x, {.rowwise = true}, r_.recorder(LayerOperand::input)).rowwise;
   }
 
@@ -203,7 +203,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
     const MemoryScope scope(MemoryCategory::activations);
     const bool recomputed = is_recomputed_by_producer(x, ends.tokens);
     std::function<Tensor()> kept_x;
-    if (Tape::current() != nullptr && weight.requires_grad() && r_.products.wgrad && !recomputed &&
+    if (Tape::current() != nullptr && weight.requires_grad() && r_.gemms.wgrad && !recomputed &&
         codes_save_memory(x, of_x)) {
       const Tensor copies = [&] {
         const MemoryScope workspace(MemoryCategory::workspace);
@@ -215,7 +215,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Acquired use = weight.acquire();
       grouped_gemm({.a = rounded.defined() ? rounded : forward_operand(of_x),
-                    .b = r_.rowwise(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
+                    .b = r_.rowwise(use.value(), r_.gemms.forward, LayerOperand::weight).view(of_each),
                     .ends = ends.rows.ends,
                     .c = of_rows,
                     .transpose_b = true});
@@ -240,13 +240,13 @@ EmulatedGemms EmulatedGemms::without(const std::vector<LinearGemm>& high_precisi
 }
 
 std::shared_ptr<const nn::LinearKernel> emulated_linear(std::shared_ptr<const OperandEmulation> rounding,
-                                                        EmulatedGemms products, LayerHealth health) {
-  return std::make_shared<EmulatedLinear>(Emulated{std::move(rounding), products, std::move(health)});
+                                                        EmulatedGemms gemms, LayerHealth health) {
+  return std::make_shared<EmulatedLinear>(Emulated{std::move(rounding), gemms, std::move(health)});
 }
 
 std::shared_ptr<const nn::ExpertKernel> emulated_experts(std::shared_ptr<const OperandEmulation> rounding,
-                                                         EmulatedGemms products, LayerHealth health) {
-  return std::make_shared<EmulatedExperts>(Emulated{std::move(rounding), products, std::move(health)});
+                                                         EmulatedGemms gemms, LayerHealth health) {
+  return std::make_shared<EmulatedExperts>(Emulated{std::move(rounding), gemms, std::move(health)});
 }
 
 }  // namespace quench::recipes

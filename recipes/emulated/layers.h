@@ -20,8 +20,8 @@ struct EmulatedGemms {
 // A linear layer saves x. Expert layers save the columnwise quantized x for wgrad where that is smaller and supported
 // by the format.
 [[nodiscard]] std::shared_ptr<const nn::LinearKernel> emulated_linear(std::shared_ptr<const OperandEmulation> rounding,
-                                                                      EmulatedGemms products, LayerHealth health);
+                                                                      EmulatedGemms gemms, LayerHealth health);
 [[nodiscard]] std::shared_ptr<const nn::ExpertKernel> emulated_experts(std::shared_ptr<const OperandEmulation> rounding,
-                                                                       EmulatedGemms products, LayerHealth health);
+                                                                       EmulatedGemms gemms, LayerHealth health);
 
 }  // namespace quench::recipes

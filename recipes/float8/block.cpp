@@ -20,7 +20,7 @@ using autograd::Weight;
 
 constexpr std::string_view kName = "float8_blockwise";
 
-struct Products {
+struct LayerGemms {
   BlockFloat8Options options;
   TokenPermutation rows;  // without ends for a dense layer: one group
   bool tokens = false;    // x is in token order
@@ -37,7 +37,7 @@ struct Products {
                                        .b = quantize_block_squares(w, Orientation::natural),
                                        .ends = rows.ends,
                                        .c = y,
-                                       .products = options.products});
+                                       .gemms = options.gemms});
     } else if (dense()) {
       gemm({.a = x, .b = w.select(0, 0), .c = y, .transpose_b = true});
     } else {
@@ -51,7 +51,7 @@ struct Products {
                                        .b = quantize_block_squares(w, Orientation::transposed),
                                        .ends = rows.ends,
                                        .c = dx,
-                                       .products = options.products});
+                                       .gemms = options.gemms});
     else if (dense())
       gemm({.a = dy, .b = w.select(0, 0), .c = dx});
     else
@@ -61,7 +61,7 @@ struct Products {
   // dw [E,N,K] = beta * dw + dy^T x.
   void wgrad(const BlockFloat8& dy, const BlockFloat8& x, const Tensor& dw, float beta) const {
     grouped_wgrad(
-        BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .products = options.products});
+        BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .gemms = options.gemms});
   }
   void wgrad(const Tensor& dy, const Tensor& x, const Tensor& dw, float beta) const {
     if (dense())
@@ -73,7 +73,7 @@ struct Products {
 };
 
 struct Backward {
-  Products products;
+  LayerGemms gemms;
   Weight weight;
   Shape of_each;        // [E,N,K]
   Saved saved_x;        // if x_lines is undefined
@@ -85,9 +85,9 @@ struct Backward {
     const Tensor dy = dy_of->value();
     if (dw) weight_gradient(dy);
     if (!dx) return;
-    dx->contribute(rows_or_sums(
-        rows_of(dy, products.rows, false), of_each[2], products.rows, products.tokens,
-        [&](const Tensor& of_rows) { products.dgrad(dy, weight.acquire().value().view(of_each), of_rows); }));
+    dx->contribute(
+        rows_or_sums(rows_of(dy, gemms.rows, false), of_each[2], gemms.rows, gemms.tokens,
+                     [&](const Tensor& of_rows) { gemms.dgrad(dy, weight.acquire().value().view(of_each), of_rows); }));
   }
 
   // Deferred if the producer recomputes x; captures quantized dy.
@@ -96,20 +96,20 @@ struct Backward {
     const auto target = [dw = dw, of_each = of_each](const auto& product) {
       finish_weight_gradient(*dw, of_each, product);
     };
-    if (!products.options.float8.wgrad) {
-      const auto finish = [p = products, target, dy](const Tensor& recomputed_x) {
+    if (!gemms.options.float8.wgrad) {
+      const auto finish = [p = gemms, target, dy](const Tensor& recomputed_x) {
         const MemoryScope scope(MemoryCategory::workspace);
         target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows_in(recomputed_x), c, beta); });
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
       return;
     }
-    const auto multiply = [p = products, target,
+    const auto multiply = [p = gemms, target,
                            dy_lines = quantize_block_lines(dy, Orientation::transposed)](const BlockFloat8& x) {
       target([&](const Tensor& c, float beta) { p.wgrad(dy_lines, x, c, beta); });
     };
     if (x_lines.defined()) return multiply(x_lines);
-    const auto finish = [multiply, p = products](const Tensor& recomputed_x) {
+    const auto finish = [multiply, p = gemms](const Tensor& recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
       const BlockFloat8 lines = quantize_block_lines(p.rows_in(recomputed_x), Orientation::transposed);
       multiply(lines);
@@ -118,17 +118,17 @@ struct Backward {
   }
 };
 
-Variable run_block_float8(const Products& products, const Variable& x, const Weight& weight) {
+Variable run_block_float8(const LayerGemms& gemms, const Variable& x, const Weight& weight) {
   const Tensor in = x.value();
-  const std::int64_t experts = products.dense() ? 1 : products.rows.ends.size(0);
+  const std::int64_t experts = gemms.dense() ? 1 : gemms.rows.ends.size(0);
   const Shape of_each = expert_matrices(kName, in, weight, experts);
-  QUENCH_CHECK(products.dense() || products.rows.alignment % kFloat8Block == 0,
-               "{}: rows of experts are padded to {}; blocks need {}", kName, products.rows.alignment, kFloat8Block);
-  const GroupRows of_x = rows_of(in, products.rows, products.tokens);
+  QUENCH_CHECK(gemms.dense() || gemms.rows.alignment % kFloat8Block == 0,
+               "{}: rows of experts are padded to {}; blocks need {}", kName, gemms.rows.alignment, kFloat8Block);
+  const GroupRows of_x = rows_of(in, gemms.rows, gemms.tokens);
   const MemoryScope scope(MemoryCategory::activations);
   Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
-  const bool recomputed = !products.dense() && is_recomputed_by_producer(x, products.tokens);
-  const bool keeps_codes = Tape::current() != nullptr && weight.requires_grad() && products.options.float8.wgrad &&
+  const bool recomputed = !gemms.dense() && is_recomputed_by_producer(x, gemms.tokens);
+  const bool keeps_codes = Tape::current() != nullptr && weight.requires_grad() && gemms.options.float8.wgrad &&
                            !recomputed && codes_save_memory(x, of_x);
   BlockFloat8 x_lines;
   {
@@ -138,12 +138,12 @@ Variable run_block_float8(const Products& products, const Variable& x, const Wei
     }();
     if (keeps_codes) x_lines = quantize_block_lines(rows, Orientation::transposed);
     const MemoryScope workspace(MemoryCategory::workspace);
-    products.forward(std::move(rows), weight.acquire().value().view(of_each), y.value());
+    gemms.forward(std::move(rows), weight.acquire().value().view(of_each), y.value());
   }
   Tape::record(kName, {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
     const bool needs_x = weight.requires_grad() && !keeps_codes;
-    return Backward{products, weight,       of_each,           needs_x ? saved_input(x, recomputed) : Saved(),
-                    x_lines,  x.gradient(), weight.gradient(), y.gradient()};
+    return Backward{gemms,   weight,       of_each,           needs_x ? saved_input(x, recomputed) : Saved(),
+                    x_lines, x.gradient(), weight.gradient(), y.gradient()};
   });
   return y;
 }

@@ -14,7 +14,7 @@ namespace quench::recipes {
 
 struct BlockFloat8Options {
   EmulatedGemms float8;
-  BlockGemms products = BlockGemms::native;
+  BlockGemms gemms = BlockGemms::native;
 };
 
 [[nodiscard]] std::shared_ptr<const nn::LinearKernel> block_float8_linear(const BlockFloat8Options& options);

@@ -10,7 +10,7 @@ namespace quench::recipes {
 
 void Float8Head::expect_hidden_gradients(bool expected) {
   hidden_gradients_ = expected;
-  if (!products_.scheme().forward) return;
+  if (!gemms_.scheme().forward) return;
   make_weight();
   if (!expected) weight_.reset();  // wgrad does not read it
 }
@@ -18,7 +18,7 @@ void Float8Head::expect_hidden_gradients(bool expected) {
 void Float8Head::make_weight() {
   if (std::exchange(weight_made_, true)) return;
   const MemoryScope scope(MemoryCategory::workspace);
-  Float8Uses uses = products_.weight_uses();
+  Float8Uses uses = gemms_.weight_uses();
   if (!hidden_gradients_) uses.columnwise.reset();
   // Both orientations at once (tensorwise: from one read of the weight).
   weight_codes_ = Float8Matrix(weight_->value(), uses, known_, hidden_gradients_);
@@ -27,17 +27,17 @@ void Float8Head::make_weight() {
 }
 
 void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
-  const auto& forward = products_.scheme().forward;
+  const auto& forward = gemms_.scheme().forward;
   if (!forward) return gemm({.a = hidden, .b = weight_->value(), .c = out, .transpose_b = true});
   const MemoryScope scope(MemoryCategory::workspace);
   make_weight();
-  const Float8Matrix codes(hidden, products_.input_uses(false), {}, false);
+  const Float8Matrix codes(hidden, gemms_.input_uses(false), {}, false);
   health_.record(LayerOperand::input, hidden, codes.rowwise(), hidden.numel());
-  products_.multiply(codes.rowwise(), weight_codes_.rowwise(), out, 0.0f, *forward);
+  gemms_.multiply(codes.rowwise(), weight_codes_.rowwise(), out, 0.0f, *forward);
 }
 
 QuantTensor Float8Head::gradient_codes(const Shape& shape, DType source, float bound) {
-  const auto& [name, forward, dgrad, wgrad, power_of_two] = products_.scheme();
+  const auto& [name, forward, dgrad, wgrad, power_of_two] = gemms_.scheme();
   if (!dgrad || !wgrad || dgrad->left.scaling != Float8Scaling::tensor ||
       wgrad->left.scaling != Float8Scaling::tensor || dgrad->left.element != wgrad->left.element)
     return {};
@@ -46,21 +46,21 @@ QuantTensor Float8Head::gradient_codes(const Shape& shape, DType source, float b
     bound_ = Tensor::from_values({}, std::span<const float>(&bound, 1)).to(device_);
     bound_scale_ = float8_scale(bound_, element, power_of_two, source);
   }
-  if (rounding_.key || health_.wants(LayerOperand::output_gradient) || products_.size(shape[0]) != shape[0]) return {};
+  if (rounding_.key || health_.wants(LayerOperand::output_gradient) || gemms_.size(shape[0]) != shape[0]) return {};
   const QuantFormat format = code_format(element, Granularity::tensor);
   return {format, shape, source, Tensor::empty(shape, payload_dtype(element), bound_.device()), bound_scale_};
 }
 
 void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                            float beta) {
-  const auto& [name, forward, dgrad, wgrad, power_of_two] = products_.scheme();
+  const auto& [name, forward, dgrad, wgrad, power_of_two] = gemms_.scheme();
   const MemoryScope scope(MemoryCategory::workspace);
   // wgrad reduces over the rows: zero-padded.
-  const std::int64_t rows = products_.size(dlogits.size(0));
+  const std::int64_t rows = gemms_.size(dlogits.size(0));
   const Tensor source = zero_padded(dlogits, rows, dlogits.size(1));
   // Both orientations from one read, or, scaled by rows and by columns, one after the other.
   const bool one_read = !wgrad || wgrad->left.scaling == Float8Scaling::tensor;
-  Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {.amax = bound_}, one_read,
+  Float8Matrix codes(source, gemms_.gradient_uses(dhidden.defined(), dweight.defined()), {.amax = bound_}, one_read,
                      rounding_);
   rounding_.first_row += static_cast<std::uint64_t>(dlogits.size(0));
   health_.record(LayerOperand::output_gradient, source, codes.rowwise(), dlogits.numel(), rounding_.key.has_value());
@@ -87,22 +87,22 @@ void Float8Head::gradients_of_codes(const QuantTensor& dlogits, const Tensor& hi
 
 // dlogits [rows, V], zero-padded.
 void Float8Head::hidden_gradient(const QuantTensor& dlogits, const Tensor& dhidden) {
-  if (!weight_made_) weight_codes_ = Float8Matrix(weight_->value(), products_.weight_uses(), known_, false);
+  if (!weight_made_) weight_codes_ = Float8Matrix(weight_->value(), gemms_.weight_uses(), known_, false);
   weight_made_ = true;
   if (!weight_codes_.columnwise().defined()) weight_codes_.keep_columnwise(weight_->value());
   const std::int64_t rows = dlogits.shape()[0];
   const Tensor whole =
       rows == dhidden.size(0) ? dhidden : Tensor::empty({rows, dhidden.size(1)}, dhidden.dtype(), dhidden.device());
-  products_.multiply(dlogits, weight_codes_.columnwise(), whole, 0.0f, *products_.scheme().dgrad);
+  gemms_.multiply(dlogits, weight_codes_.columnwise(), whole, 0.0f, *gemms_.scheme().dgrad);
   if (rows != dhidden.size(0)) Tensor(dhidden).copy_from(whole.narrow(0, 0, dhidden.size(0)));
 }
 
 // dlogits [V, rows], K-major, zero-padded.
 void Float8Head::weight_gradient(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dweight, float beta) {
-  Float8Uses uses = products_.input_uses(true);
+  Float8Uses uses = gemms_.input_uses(true);
   uses.rowwise.reset();
   const Float8Matrix input(zero_padded(hidden, dlogits.shape()[1], hidden.size(1)), uses, {}, true);
-  products_.multiply(dlogits, input.columnwise(), dweight, beta, *products_.scheme().wgrad);
+  gemms_.multiply(dlogits, input.columnwise(), dweight, beta, *gemms_.scheme().wgrad);
 }
 
 }  // namespace quench::recipes

@@ -18,9 +18,9 @@ class Float8Head final : public HeadGemms {
  public:
   // `training`: gradients() will be called; the weight is then cast in both orientations, unless those of hidden states
   // are not expected. `rounding` applies to logit gradients.
-  Float8Head(const Float8Gemms& products, const nn::Parameter& weight, LayerHealth health, bool training,
+  Float8Head(const Float8Gemms& gemms, const nn::Parameter& weight, LayerHealth health, bool training,
              const Float8Rounding& rounding)
-      : products_(products),
+      : gemms_(gemms),
         device_(weight.weight().device()),
         known_(known_amax(weight)),
         health_(std::move(health)),
@@ -43,7 +43,7 @@ class Float8Head final : public HeadGemms {
   void hidden_gradient(const QuantTensor& dlogits, const Tensor& dhidden);
   void weight_gradient(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dweight, float beta);
 
-  Float8Gemms products_;
+  Float8Gemms gemms_;
   Device device_;
   std::optional<autograd::Weight::Acquired> weight_;  // [V,H]; until released
   QuantOutputs known_;                                // amax of the weight

@@ -46,7 +46,7 @@ QuantOutputs amax_of(const QuantOutputs& outputs) {
 }  // namespace
 
 struct Float8Linear::Backward {
-  Float8Gemms products;
+  Float8Gemms gemms;
   std::shared_ptr<Float8Weight> weight_codes;
   const nn::Parameter* parameter;
   Weight w;
@@ -62,13 +62,13 @@ struct Float8Linear::Backward {
     const MemoryScope scope(MemoryCategory::workspace);
     Tensor dy = y_gradient->fused().operand();  // read as the request says, or only its codes
     const DType dtype = dy.dtype();
-    const bool pads = products.size(rows) != rows || products.size(out) != out;
-    Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
-    const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
+    const bool pads = gemms.size(rows) != rows || gemms.size(out) != out;
+    Tensor source = pads ? zero_padded(dy, gemms.size(rows), gemms.size(out)) : dy;
+    const Float8Uses dy_uses = gemms.gradient_uses(dx != nullptr, dw != nullptr);
     const QuantOutputs& fused = y_gradient->fused().quant_outputs();
     const Float8Matrix gradient(source, dy_uses, pads ? amax_of(fused) : fused, true, rounding, scaling);
     health.record(LayerOperand::output_gradient, source, gradient.rowwise(), dy.numel(), rounding.key.has_value());
-    if (db == nullptr && (dx == nullptr || products.scheme().dgrad) && (dw == nullptr || products.scheme().wgrad)) {
+    if (db == nullptr && (dx == nullptr || gemms.scheme().dgrad) && (dw == nullptr || gemms.scheme().wgrad)) {
       // The GEMMs read the codes alone.
       dy = source = Tensor();
       y_gradient->release();
@@ -82,16 +82,16 @@ struct Float8Linear::Backward {
   }
 
   void input_gradient(const Tensor& dy, const QuantTensor& codes, DType dtype) const {
-    const Float8Scheme& scheme = products.scheme();
+    const Float8Scheme& scheme = gemms.scheme();
     if (!scheme.dgrad) {
       const GradientTarget into = dx->target();
       gemm({.a = dy, .b = w.acquire().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       return;
     }
-    const std::int64_t m = products.size(rows), k = products.size(in);
-    const Float8Weight::Operand operand = weight_codes->columnwise(*parameter, products);
+    const std::int64_t m = gemms.size(rows), k = gemms.size(in);
+    const Float8Weight::Operand operand = weight_codes->columnwise(*parameter, gemms);
     into_gradient(*dx, {rows, in}, {m, k}, dtype, codes.device(), [&](const Tensor& c, float beta) {
-      products.multiply(codes, operand.codes, c, beta, *scheme.dgrad);
+      gemms.multiply(codes, operand.codes, c, beta, *scheme.dgrad);
     });
   }
 
@@ -104,13 +104,13 @@ struct Float8Linear::Backward {
     };
     if (x_codes.columnwise().defined()) return finish({});
     autograd::QuantOutputRequest request =
-        products.scheme().wgrad ? x_codes.columnwise_request() : autograd::QuantOutputRequest{};
-    request.row_multiple = products.size(1);
+        gemms.scheme().wgrad ? x_codes.columnwise_request() : autograd::QuantOutputRequest{};
+    request.row_multiple = gemms.size(1);
     if (!saved_x.defer({.run = finish, .request = request})) finish(saved_x.get());
   }
 
   [[nodiscard]] std::function<void(FusedValue)> wgrad(const Tensor& dy, const QuantTensor& dy_codes) const {
-    if (!products.scheme().wgrad)
+    if (!gemms.scheme().wgrad)
       return [dy, dw = dw](const FusedValue& recomputed_x) {
         const GradientTarget into = dw->target();
         gemm({.a = dy,
@@ -119,7 +119,7 @@ struct Float8Linear::Backward {
               .transpose_a = true,
               .beta = into.accumulate ? 1.0f : 0.0f});
       };
-    return [products = products, dy_codes, x_codes = x_codes, dw = dw, m = rows, k = in,
+    return [gemms = gemms, dy_codes, x_codes = x_codes, dw = dw, m = rows, k = in,
             n = out](FusedValue recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
       const QuantTensor& made = recomputed_x.quant_outputs().transposed_codes;
@@ -127,11 +127,11 @@ struct Float8Linear::Backward {
           x_codes.columnwise().defined() ? x_codes.columnwise()
           : made.defined()
               ? made.transposed_view()
-              : x_codes.make_columnwise(zero_padded(recomputed_x.value(), products.size(m), products.size(k)));
+              : x_codes.make_columnwise(zero_padded(recomputed_x.value(), gemms.size(m), gemms.size(k)));
       recomputed_x = {};
-      into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
+      into_gradient(*dw, {n, k}, {gemms.size(n), gemms.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
-                      products.multiply(dy_codes, columnwise, c, beta, *products.scheme().wgrad);
+                      gemms.multiply(dy_codes, columnwise, c, beta, *gemms.scheme().wgrad);
                     });
     };
   }
@@ -145,13 +145,13 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
 
 autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Parameter& weight) const {
   const bool recorded = Tape::current() != nullptr, training = recorded && weight.weight().requires_grad();
-  const Float8Gemms products(scheme_, options_.emulate, weight.weight().device());
+  const Float8Gemms gemms(scheme_, options_.emulate, weight.weight().device());
   autograd::QuantOutputRequest request =
-      request_for(products.input_uses(training), {}, options_.scaling.input(recorded));
+      request_for(gemms.input_uses(training), {}, options_.scaling.input(recorded));
   if (!request.scale.defined()) return request;
   const std::int64_t width = weight.weight().shape()[1];
-  if (products.size(width) != width) request.scale = Tensor();  // padded
-  request.row_multiple = products.size(1);
+  if (gemms.size(width) != width) request.scale = Tensor();  // padded
+  request.row_multiple = gemms.size(1);
   // Otherwise the producer recomputes x.
   request.transposed_codes &= recorded && Tape::current()->recompute() != autograd::Recompute::selective;
   request.value_needed = !scheme_.forward || (training && !scheme_.wgrad) || options_.health.wants(LayerOperand::input);
@@ -159,12 +159,12 @@ autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Paramet
 }
 
 autograd::QuantOutputRequest Float8Linear::gradient_request(const Backward& backward) const {
-  const Float8Gemms& products = backward.products;
+  const Float8Gemms& gemms = backward.gemms;
   const bool trains_input = backward.dx != nullptr, trains_weight = backward.dw != nullptr;
   autograd::QuantOutputRequest request =
-      request_for(products.gradient_uses(trains_input, trains_weight), backward.rounding, backward.scaling);
-  if (products.size(backward.out) != backward.out) request.scale = Tensor();  // padded
-  request.row_multiple = products.size(1);
+      request_for(gemms.gradient_uses(trains_input, trains_weight), backward.rounding, backward.scaling);
+  if (gemms.size(backward.out) != backward.out) request.scale = Tensor();  // padded
+  request.row_multiple = gemms.size(1);
   request.value_needed = (trains_input && !scheme_.dgrad) || (trains_weight && !scheme_.wgrad) ||
                          backward.db != nullptr || options_.health.wants(LayerOperand::output_gradient);
   return request;
@@ -177,7 +177,7 @@ Float8Rounding Float8Linear::gradient_rounding() const {
 }
 
 struct Float8Linear::Input {
-  Float8Gemms products;
+  Float8Gemms gemms;
   Tensor x;       // [M,K]
   Tensor source;  // zero-padded
   Float8Matrix codes;
@@ -187,19 +187,19 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool wgrad_follow
                                             bool transpose_now, bool records) const {
   const Tensor in = x.fused().operand();  // read as the request says, or only its codes
   const QuantOutputs& fused = x.fused().quant_outputs();
-  Float8Gemms products(scheme_, options_.emulate, in.device());
+  Float8Gemms gemms(scheme_, options_.emulate, in.device());
   // wgrad reduces over M, which is then padded as well.
-  const std::int64_t rows = wgrad_follows && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
-  const Tensor source = fused.has_codes() ? in : zero_padded(in, rows, products.size(in.size(1)));
+  const std::int64_t rows = wgrad_follows && scheme_.wgrad ? gemms.size(in.size(0)) : in.size(0);
+  const Tensor source = fused.has_codes() ? in : zero_padded(in, rows, gemms.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
-  return {products, in, source,
-          Float8Matrix(source, products.input_uses(columnwise_wanted), pads ? amax_of(fused) : fused, transpose_now, {},
+  return {gemms, in, source,
+          Float8Matrix(source, gemms.input_uses(columnwise_wanted), pads ? amax_of(fused) : fused, transpose_now, {},
                        options_.scaling.input(records))};
 }
 
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
                             float beta, bool backward_follows, const LayerHealth& health) const {
-  const Float8Gemms& products = input.products;
+  const Float8Gemms& gemms = input.gemms;
   health.record(LayerOperand::input, input.source, input.codes.rowwise(), input.x.numel());
   if (!scheme_.forward) {
     gemm({.a = input.x,
@@ -210,14 +210,14 @@ void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, con
           .bias = bias.acquire().value()});
     return;
   }
-  const Float8Weight::Operand w = weight_->rowwise(weight, products, backward_follows, health);
+  const Float8Weight::Operand w = weight_->rowwise(weight, gemms, backward_follows, health);
   const Shape whole_shape{input.source.size(0), w.codes.shape()[0]};
   if (whole_shape == y.shape()) {
-    products.multiply(input.codes.rowwise(), w.codes, y, beta, *scheme_.forward);
+    gemms.multiply(input.codes.rowwise(), w.codes, y, beta, *scheme_.forward);
   } else {
     const Tensor whole = beta == 0.0f ? Tensor::empty(whole_shape, y.dtype(), y.device())
                                       : zero_padded(y, whole_shape[0], whole_shape[1]);
-    products.multiply(input.codes.rowwise(), w.codes, whole, beta, *scheme_.forward);
+    gemms.multiply(input.codes.rowwise(), w.codes, whole, beta, *scheme_.forward);
     copy_rows({whole.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)), y});
   }
   if (bias.defined()) add_bias(y, bias.acquire().value());
@@ -254,7 +254,7 @@ Variable Float8Linear::forward(const Variable& x, const nn::Parameter& weight, c
   Tape::record(scheme_.name, {x, w, bias}, std::array{&y}, [&]() -> std::function<void()> {
     input.codes.drop_rowwise();
     const bool needs_x = w.requires_grad() && !input.codes.columnwise().defined();
-    Backward backward{input.products,
+    Backward backward{input.gemms,
                       weight_,
                       &weight,
                       w,
@@ -286,11 +286,11 @@ Tensor Float8Linear::recomputed(const Variable& x, const nn::Parameter& weight, 
 }
 
 nn::WeightRequirements Float8Linear::weight_requirements(const nn::Parameter& weight) const {
-  const Float8Gemms products(scheme_, options_.emulate, weight.variable.value().device());
-  const Float8Uses uses = products.weight_uses();
+  const Float8Gemms gemms(scheme_, options_.emulate, weight.variable.value().device());
+  const Float8Uses uses = gemms.weight_uses();
   nn::WeightRequirements wanted{.amax = request_for(uses).amax};
   // Padding precedes quantization.
-  const auto pads = [&](std::int64_t size) { return products.size(size) != size; };
+  const auto pads = [&](std::int64_t size) { return gemms.size(size) != size; };
   if (!options_.keep_weight && !pads(weight.global_shape[0]) && !pads(weight.global_shape[1]))
     wanted.gathered = preferred_weight_formats(uses);
   return wanted;

@@ -124,14 +124,13 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
 template <const Float8Scheme& kScheme>
 ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const EmulatedGemms left = EmulatedGemms::without(options.high_precision);
-  const EmulatedGemms products{left.forward && kScheme.forward, left.dgrad && kScheme.dgrad,
-                               left.wgrad && kScheme.wgrad};
-  if (!products.any()) return {nullptr, kNoProductLeft, kHighPrecisionKey};
+  const EmulatedGemms gemms{left.forward && kScheme.forward, left.dgrad && kScheme.dgrad, left.wgrad && kScheme.wgrad};
+  if (!gemms.any()) return {nullptr, kNoProductLeft, kHighPrecisionKey};
   const LayerHealth health(options.health, layer.name);
   constexpr std::int64_t kMultiple = 16;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
-  if (options.emulate || !fits) return {emulated_experts(float8_row_rounding(), products, health), {}};
-  return {float8_experts({.float8 = products,
+  if (options.emulate || !fits) return {emulated_experts(float8_row_rounding(), gemms, health), {}};
+  return {float8_experts({.float8 = gemms,
                           .fast_accumulation = named(options.fast_accumulation, LinearGemm::forward),
                           .keep_weights = options.keep_weights,
                           .health = health}),
@@ -142,15 +141,14 @@ constexpr std::array<std::string_view, 2> kBlockKeys{"emulate", "high_precision_
 
 // nullopt if no float8 GEMM remains.
 std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
-  if (!products.any()) return std::nullopt;
+  const EmulatedGemms gemms = EmulatedGemms::without(options.high_precision);
+  if (!gemms.any()) return std::nullopt;
   // The epilogue stores eight results of a row at a time.
   constexpr std::int64_t kMultiple = 8;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
-  if (!options.emulate && fits) return BlockFloat8Options{.float8 = products};
+  if (!options.emulate && fits) return BlockFloat8Options{.float8 = gemms};
   const bool on_cpu = options.target.value_or(layer.device).is_cpu();
-  return BlockFloat8Options{.float8 = products,
-                            .products = on_cpu ? BlockGemms::emulated_by_group : BlockGemms::emulated};
+  return BlockFloat8Options{.float8 = gemms, .gemms = on_cpu ? BlockGemms::emulated_by_group : BlockGemms::emulated};
 }
 
 LinearPlan plan_blockwise(const nn::LinearInfo& layer, const RecipeOptions& options) {

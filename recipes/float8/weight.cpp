@@ -8,8 +8,8 @@
 namespace quench::recipes {
 namespace {
 
-Tensor padded(const Tensor& value, const Float8Gemms& products) {
-  return zero_padded(value, products.size(value.size(0)), products.size(value.size(1)));
+Tensor padded(const Tensor& value, const Float8Gemms& gemms) {
+  return zero_padded(value, gemms.size(value.size(0)), gemms.size(value.size(1)));
 }
 
 }  // namespace
@@ -50,13 +50,13 @@ void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, 
   valid_ = true;
 }
 
-Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
+Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, const Float8Gemms& gemms,
                                                const std::optional<autograd::WeightFormat>& format, Orientation wanted,
                                                Kept& kept) const {
   const autograd::Weight weight = parameter.weight();
   const Shape& shape = weight.shape();
   // Padding precedes quantization.
-  if (!format || products.size(shape[0]) != shape[0] || products.size(shape[1]) != shape[1]) return {};
+  if (!format || gemms.size(shape[0]) != shape[0] || gemms.size(shape[1]) != shape[1]) return {};
   if (kept.codes.defined() && kept.version == parameter.version) return {kept.codes, {}};
   const MemoryScope scope(keep_ ? MemoryCategory::parameters : MemoryCategory::workspace);
   autograd::Weight::AcquiredQuantized acquired = weight.acquire_quantized(*format, wanted);
@@ -70,26 +70,26 @@ Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, c
   return {kept.codes, {}};
 }
 
-Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, const Float8Gemms& products,
+Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, const Float8Gemms& gemms,
                                             bool columnwise_follows, const LayerHealth& health) {
   const autograd::Weight weight = parameter.weight();
   if (Operand stored =
-          of_storage(parameter, products, preferred_weight_formats(uses_).forward, Orientation::natural, kept_rowwise_);
+          of_storage(parameter, gemms, preferred_weight_formats(uses_).forward, Orientation::natural, kept_rowwise_);
       stored.codes.defined()) {
     if (health.wants(LayerOperand::weight))
       health.record(LayerOperand::weight, weight.acquire().value(), stored.codes, stored.codes.shape().numel());
     return stored;
   }
   const autograd::Weight::Acquired use = weight.acquire();
-  const Tensor value = padded(use.value(), products);
+  const Tensor value = padded(use.value(), gemms);
   QuantTensor codes = rowwise(parameter, value, columnwise_follows);
   health.record(LayerOperand::weight, value, codes, use.value().numel());
   return {std::move(codes), {}};
 }
 
-Float8Weight::Operand Float8Weight::columnwise(const nn::Parameter& parameter, const Float8Gemms& products) {
-  if (Operand stored = of_storage(parameter, products, preferred_weight_formats(uses_).backward,
-                                  Orientation::transposed, kept_columnwise_);
+Float8Weight::Operand Float8Weight::columnwise(const nn::Parameter& parameter, const Float8Gemms& gemms) {
+  if (Operand stored = of_storage(parameter, gemms, preferred_weight_formats(uses_).backward, Orientation::transposed,
+                                  kept_columnwise_);
       stored.codes.defined()) {
     if (stored.codes.format().orientation == Orientation::natural)
       return {with_transposed_payload(stored.codes).transposed_view(), {}};
@@ -97,7 +97,7 @@ Float8Weight::Operand Float8Weight::columnwise(const nn::Parameter& parameter, c
     return stored;
   }
   const autograd::Weight::Acquired use = parameter.weight().acquire();
-  return {columnwise(parameter, padded(use.value(), products)), {}};
+  return {columnwise(parameter, padded(use.value(), gemms)), {}};
 }
 
 QuantTensor Float8Weight::rowwise(const nn::Parameter& parameter, const Tensor& value, bool columnwise_follows) {

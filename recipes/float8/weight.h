@@ -24,10 +24,10 @@ class Float8Weight {
   };
   // [N,K] for x W^T, padded. `columnwise_follows`: also makes the scales for columnwise(). Quantization error is
   // recorded in `health`.
-  [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Gemms& products, bool columnwise_follows,
+  [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Gemms& gemms, bool columnwise_follows,
                                 const LayerHealth& health);
   // [K,N] for dy W.
-  [[nodiscard]] Operand columnwise(const nn::Parameter& parameter, const Float8Gemms& products);
+  [[nodiscard]] Operand columnwise(const nn::Parameter& parameter, const Float8Gemms& gemms);
   // [E,N,K] for experts.
   [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool columnwise_follows);
   [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value);
@@ -38,7 +38,7 @@ class Float8Weight {
     std::uint64_t version = 0;
   };
   // Codes that the weight's storage has or makes; undefined: none.
-  [[nodiscard]] Operand of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
+  [[nodiscard]] Operand of_storage(const nn::Parameter& parameter, const Float8Gemms& gemms,
                                    const std::optional<autograd::WeightFormat>& format, Orientation wanted,
                                    Kept& kept) const;
   void refresh(const nn::Parameter& parameter, const Tensor& value, bool rowwise_wanted, bool columnwise_wanted);

@@ -27,7 +27,7 @@ float mx_beta(const GradientTarget& into) {
 
 class MxLinear final : public nn::LinearKernel {
  public:
-  MxLinear(MxScaleMode mode, EmulatedGemms products) : mode_(mode), products_(products) {}
+  MxLinear(MxScaleMode mode, EmulatedGemms gemms) : mode_(mode), gemms_(gemms) {}
   [[nodiscard]] std::string_view name() const override { return "mxfp8"; }
 
  private:
@@ -54,11 +54,11 @@ class MxLinear final : public nn::LinearKernel {
     Variable y(Tensor::empty({in.size(0), weight.shape()[0]}, in.dtype(), in.device()));
     multiply(in, weight.acquire().value(), bias.acquire().value(), y.value());
     Tape::record(name(), {x, weight, bias}, std::array{&y}, [&] {
-      return [mode = mode_, products = products_, saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight,
+      return [mode = mode_, gemms = gemms_, saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight,
               dx = x.gradient(), dw = weight.gradient(), db = bias.gradient(), dy_of = y.gradient()] {
         const MemoryScope workspace(MemoryCategory::workspace);
         const Tensor dy = dy_of->value();
-        if (dw) weight_gradient(mode, products.wgrad, dy, saved_x, dw);
+        if (dw) weight_gradient(mode, gemms.wgrad, dy, saved_x, dw);
         if (db) {
           const GradientTarget into = db->target();
           column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
@@ -66,7 +66,7 @@ class MxLinear final : public nn::LinearKernel {
         if (!dx) return;
         const Weight::Acquired use = weight.acquire();
         const GradientTarget into = dx->target();
-        if (products.dgrad)
+        if (gemms.dgrad)
           block_scaled_gemm({.a = along_columns(dy, mode),
                              .b = along_rows(use.value(), mode),
                              .c = into.tensor,
@@ -80,7 +80,7 @@ class MxLinear final : public nn::LinearKernel {
 
   void multiply(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y) const {
     const MemoryScope workspace(MemoryCategory::workspace);
-    if (!products_.forward) return gemm({.a = x, .b = w, .c = y, .transpose_b = true, .bias = bias});
+    if (!gemms_.forward) return gemm({.a = x, .b = w, .c = y, .transpose_b = true, .bias = bias});
     block_scaled_gemm({.a = along_columns(x, mode_), .b = along_columns(w, mode_), .c = y});
     if (bias.defined()) add_bias(y, bias);
   }
@@ -102,13 +102,13 @@ class MxLinear final : public nn::LinearKernel {
   }
 
   MxScaleMode mode_;
-  EmulatedGemms products_;
+  EmulatedGemms gemms_;
 };
 
 }  // namespace
 
-std::shared_ptr<const nn::LinearKernel> mx_linear(MxScaleMode mode, EmulatedGemms products) {
-  return std::make_shared<MxLinear>(mode, products);
+std::shared_ptr<const nn::LinearKernel> mx_linear(MxScaleMode mode, EmulatedGemms gemms) {
+  return std::make_shared<MxLinear>(mode, gemms);
 }
 
 }  // namespace quench::recipes

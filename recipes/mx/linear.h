@@ -6,9 +6,9 @@
 
 namespace quench::recipes {
 
-// The values of emulated_linear(mx_rounding(mode), products, {}): operands are cast along the reduction axis, with
-// partial blocks zero-padded; GEMMs outside `products` run in high precision. Saves x; the bias is added to the rounded
+// The values of emulated_linear(mx_rounding(mode), gemms, {}): operands are cast along the reduction axis, with
+// partial blocks zero-padded; GEMMs outside `gemms` run in high precision. Saves x; the bias is added to the rounded
 // result.
-[[nodiscard]] std::shared_ptr<const nn::LinearKernel> mx_linear(MxScaleMode mode, EmulatedGemms products);
+[[nodiscard]] std::shared_ptr<const nn::LinearKernel> mx_linear(MxScaleMode mode, EmulatedGemms gemms);
 
 }  // namespace quench::recipes

@@ -14,17 +14,17 @@ constexpr std::array<std::string_view, 2> kKeys{"mx_scale", "high_precision_gemm
 
 LinearPlan plan_mx(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no MX GEMMs", {}};
-  const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
-  if (!products.any()) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
+  const EmulatedGemms gemms = EmulatedGemms::without(options.high_precision);
+  if (!gemms.any()) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
   if (!options.emulate && mxfp8_path(options.target.value_or(layer.device)) == GemmPath::native)
-    return {mx_linear(options.mx_scale, products), {}, {}};
-  return {emulated_linear(mx_rounding(options.mx_scale), products, {}), {}, {}};
+    return {mx_linear(options.mx_scale, gemms), {}, {}};
+  return {emulated_linear(mx_rounding(options.mx_scale), gemms, {}), {}, {}};
 }
 
 ExpertPlan plan_experts(const nn::LinearInfo&, const RecipeOptions& options) {
-  const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
-  if (!products.any()) return {nullptr, kNoProductLeft, kHighPrecisionKey};
-  return {emulated_experts(mx_rounding(options.mx_scale), products, {}), {}};
+  const EmulatedGemms gemms = EmulatedGemms::without(options.high_precision);
+  if (!gemms.any()) return {nullptr, kNoProductLeft, kHighPrecisionKey};
+  return {emulated_experts(mx_rounding(options.mx_scale), gemms, {}), {}};
 }
 
 }  // namespace

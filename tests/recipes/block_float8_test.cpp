@@ -287,14 +287,14 @@ TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
       const Tensor y = random.normal({kRows, kOut}, dtype), fresh = Tensor::empty(before.shape(), dtype);
       const Tensor added = before.clone();
       grouped_gemm(BlockFloat8GemmArgs{
-          .a = quantize_block_lines(x, Orientation::natural), .b = w, .ends = ends, .c = y, .products = units});
+          .a = quantize_block_lines(x, Orientation::natural), .b = w, .ends = ends, .c = y, .gemms = units});
       for (const auto& [dw, beta] : {std::pair{fresh, 0.0f}, {added, 1.0f}})
         grouped_wgrad(BlockFloat8WgradArgs{.a = quantize_block_lines(dy, Orientation::transposed),
                                            .b = quantize_block_lines(x, Orientation::transposed),
                                            .ends = ends,
                                            .c = dw,
                                            .beta = beta,
-                                           .products = units});
+                                           .gemms = units});
       return std::array{y, fresh, added};
     };
     const auto whole = products(BlockGemms::emulated), by_group = products(BlockGemms::emulated_by_group);

@@ -151,8 +151,8 @@ void grouped_gemm(const BlockFloat8GemmArgs& args) {
     QUENCH_CHECK(groups == 1, "{}: {} groups without ends", op, groups);
   check_same_device(op, {&args.c, &args.a.codes, &args.a.scales, &args.b.codes, &args.b.scales, &args.ends});
   if (args.c.numel() == 0) return;
-  if (args.products == BlockGemms::emulated) return emulated_gemm(args);
-  if (args.products == BlockGemms::emulated_by_group) return emulated_gemm_by_group(args);
+  if (args.gemms == BlockGemms::emulated) return emulated_gemm(args);
+  if (args.gemms == BlockGemms::emulated_by_group) return emulated_gemm_by_group(args);
   BlockFloat8GemmArgs whole = args;
   whole.ends = whole_group(args.ends, args.c.size(0), args.c.device());
   block_float8_gemm_slot(args.c.device().type, whole);
@@ -173,8 +173,8 @@ void grouped_wgrad(const BlockFloat8WgradArgs& args) {
     QUENCH_CHECK(groups == 1, "{}: {} groups without ends", op, groups);
   check_same_device(op, {&args.c, &args.a.codes, &args.a.scales, &args.b.codes, &args.b.scales, &args.ends});
   if (args.c.numel() == 0) return;
-  if (args.products == BlockGemms::emulated) return emulated_wgrad(args);
-  if (args.products == BlockGemms::emulated_by_group) return emulated_wgrad_by_group(args);
+  if (args.gemms == BlockGemms::emulated) return emulated_wgrad(args);
+  if (args.gemms == BlockGemms::emulated_by_group) return emulated_wgrad_by_group(args);
   BlockFloat8WgradArgs whole = args;
   whole.ends = whole_group(args.ends, args.a.codes.size(1), args.c.device());
   block_float8_wgrad_slot(args.c.device().type, whole);

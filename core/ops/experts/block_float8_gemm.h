@@ -21,7 +21,7 @@ struct BlockFloat8GemmArgs {
   BlockFloat8 b;  // [E,N,K], 128x128
   Tensor ends{};  // i32 [E]; undefined: one group
   Tensor c;       // [R,N], bf16 or f32, contiguous
-  BlockGemms products = BlockGemms::native;
+  BlockGemms gemms = BlockGemms::native;
 };
 
 // As GroupedWgradArgs.
@@ -31,7 +31,7 @@ struct BlockFloat8WgradArgs {
   Tensor ends;
   Tensor c;  // [E,M,N], bf16 or f32, contiguous
   float beta = 0.0f;
-  BlockGemms products = BlockGemms::native;
+  BlockGemms gemms = BlockGemms::native;
 };
 
 // "block float8 gemm 4096x(8x1024)x2048 bf16"

@@ -49,7 +49,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   const std::int64_t rows = args.hidden.size(0), width = args.hidden.size(1);
   const DType dtype = args.hidden.dtype();
   check_tensor(op, "weight", args.weight, {-1, width}, dtype);
-  if (args.products == nullptr) check_contiguous(op, "weight", args.weight);
+  if (args.gemms == nullptr) check_contiguous(op, "weight", args.weight);
   const std::int64_t vocab = args.weight.size(0);
   check_tensor(op, "labels", args.labels, {rows}, DType::i32);
   check_tensor(op, "losses", args.losses, {rows}, DType::f32);
@@ -82,8 +82,8 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   if (add_to_sum && sum.dtype() != args.dweight.dtype()) cast({args.dweight, sum});
 
   PlainGemms plain(args.weight);
-  HeadGemms& products = args.products != nullptr ? *args.products : plain;
-  if (gradients) products.expect_hidden_gradients(args.dhidden.defined());
+  HeadGemms& gemms = args.gemms != nullptr ? *args.gemms : plain;
+  if (gradients) gemms.expect_hidden_gradients(args.dhidden.defined());
   const auto chunk_of = [&](DType type) {
     const MemoryPartScope part(MemoryPart::logits);
     return Tensor::empty({chunk, vocab}, type, device);
@@ -93,7 +93,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
     const std::int64_t count = std::min(chunk, rows - begin);
     const Tensor hidden = args.hidden.narrow(0, begin, count);
     const Tensor chunk_logits = logits.narrow(0, 0, count);
-    products.logits(hidden, chunk_logits);
+    gemms.logits(hidden, chunk_logits);
     CrossEntropyArgs loss{.logits = chunk_logits,
                           .labels = args.labels.narrow(0, begin, count),
                           .losses = args.losses.narrow(0, begin, count),
@@ -101,7 +101,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
                           .planned_for = args.options.planned_for};
     if (gradients && args.loss == nullptr) {
       const MemoryPartScope part(MemoryPart::logits);
-      loss.codes = products.gradient_codes(chunk_logits.shape(), dtype, std::abs(args.grad_scale));
+      loss.codes = gemms.gradient_codes(chunk_logits.shape(), dtype, std::abs(args.grad_scale));
     }
     if (gradients && !loss.codes.defined()) {
       if (!dlogits.defined()) dlogits = logits.dtype() == dtype ? logits : chunk_of(dtype);
@@ -115,9 +115,9 @@ void lm_head_loss(const LmHeadLossArgs& args) {
     const Tensor dhidden = args.dhidden.defined() ? args.dhidden.narrow(0, begin, count) : Tensor();
     const float beta = add_to_sum ? 1.0f : 0.0f;
     if (loss.codes.defined())
-      products.gradients_of_codes(loss.codes, hidden, dhidden, sum, beta);
+      gemms.gradients_of_codes(loss.codes, hidden, dhidden, sum, beta);
     else
-      products.gradients(loss.dlogits, hidden, dhidden, sum, beta);
+      gemms.gradients(loss.dlogits, hidden, dhidden, sum, beta);
     add_to_sum = sum.defined();
   }
   if (sum.defined() && sum.dtype() != args.dweight.dtype()) cast({sum, args.dweight});

@@ -50,7 +50,7 @@ class LogitsLoss {
 
 struct LmHeadLossArgs {
   Tensor hidden;            // [N,H]; f32/bf16
-  Tensor weight;            // [V,H], dtype of hidden; values are read without `products`
+  Tensor weight;            // [V,H], dtype of hidden; values are read without `gemms`
   Tensor labels;            // i32 [N]
   Tensor losses;            // out, f32 [N]
   float grad_scale = 1.0f;  // usually 1 / valid tokens
@@ -58,8 +58,8 @@ struct LmHeadLossArgs {
   Tensor dweight{};         // [V,H], f32 or dtype of weight, optional
   bool accumulate_dweight = false;
   LmHeadLossOptions options;
-  HeadGemms* products = nullptr;  // null: gemm
-  LogitsLoss* loss = nullptr;     // null: cross_entropy
+  HeadGemms* gemms = nullptr;  // null: gemm
+  LogitsLoss* loss = nullptr;  // null: cross_entropy
 };
 
 void lm_head_loss(const LmHeadLossArgs& args);
