@@ -87,7 +87,10 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
   const QuantOutputs quant_outputs = known.defined() ? QuantOutputs{} : make_coded_outputs(wanted, half, in);
   Tensor result = known;
   if (!known.defined()) {
-    if (wanted.value_needed || !quant_outputs.has_codes()) result = Tensor::empty(half, in.dtype(), in.device());
+    // A value left out on a tape must be recomputable.
+    const bool recomputable = Tape::current() == nullptr || gate_up.requires_grad();
+    if (wanted.value_needed || !quant_outputs.has_codes() || !recomputable)
+      result = Tensor::empty(half, in.dtype(), in.device());
     quench::swiglu({in, result, quant_outputs, activation});
   }
   Variable out(FusedValue::produced(result, half, in, quant_outputs));

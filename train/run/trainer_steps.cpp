@@ -7,6 +7,7 @@
 #include "core/memory/allocator.h"
 #include "core/system/log.h"
 #include "distributed/launcher/error_file.h"
+#include "train/check/check.h"
 #include "train/evaluation/validation.h"
 #include "train/metrics/peak_flops.h"
 #include "train/run/step_profile.h"
