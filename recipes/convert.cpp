@@ -100,6 +100,70 @@ std::string unfit_layers(const std::vector<LayerConversion>& layers) {
   return text;
 }
 
+// Layers that a filter leaves to the recipe.
+class LayerChoice {
+ public:
+  // Throws bad_config if none of the `layers` decoder layers is left.
+  LayerChoice(const LayerFilter& filter, std::int64_t layers)
+      : filter_(filter), layers_(layers), include_used_(filter.include.size()), exclude_used_(filter.exclude.size()) {
+    const std::int64_t skipped = filter.skip_first_layers + filter.skip_last_layers;
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "recipe.filter.skip_first_layers", skipped == 0 || skipped < layers,
+                     "{} and skip_last_layers {} leave none of {} layers to the recipe", filter.skip_first_layers,
+                     filter.skip_last_layers, layers);
+  }
+
+  // Reason of a skip; empty: not skipped.
+  [[nodiscard]] std::string left_out(const std::string& name, const std::vector<std::string>& names) {
+    const bool included = filter_.include.empty() || matches_any(filter_.include, include_used_, names);
+    const bool excluded = matches_any(filter_.exclude, exclude_used_, names);
+    if (!included) return "not in recipe.filter.include";
+    if (excluded) return "in recipe.filter.exclude";
+    const std::int64_t at = stack_index(name);
+    if (at >= 0 && at < filter_.skip_first_layers) return "among recipe.filter.skip_first_layers";
+    if (at < layers_ && at >= layers_ - filter_.skip_last_layers && at >= 0)
+      return "among recipe.filter.skip_last_layers";
+    return {};
+  }
+
+  // Throws bad_config for a pattern that matched no layer.
+  void require_used() const {
+    require_used(filter_.include, include_used_, "recipe.filter.include");
+    require_used(filter_.exclude, exclude_used_, "recipe.filter.exclude");
+  }
+
+ private:
+  static bool matches_any(const std::vector<std::string>& patterns, std::vector<bool>& used,
+                          const std::vector<std::string>& names) {
+    bool any = false;
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      if (!matches_layer(patterns[i], names)) continue;
+      used[i] = any = true;
+    }
+    return any;
+  }
+  static void require_used(const std::vector<std::string>& patterns, const std::vector<bool>& used,
+                           const std::string& key) {
+    for (std::size_t i = 0; i < patterns.size(); ++i)
+      // Accepts "lm_head" without a match: a tied head that the recipe does not convert.
+      QUENCH_CHECK_KEY(ErrorCode::bad_config, key, used[i] || glob_matches(patterns[i], nn::kHeadName),
+                       "'{}' matches no linear layer of this model", patterns[i]);
+  }
+
+  const LayerFilter& filter_;
+  std::int64_t layers_;
+  std::vector<bool> include_used_, exclude_used_;
+};
+
+LayerConversion row_of(const std::string& name, const nn::LinearInfo& info) {
+  return {name, info.in_features, info.out_features, {}, {}, {}};
+}
+
+void take_reason(const auto& plan, LayerConversion& row) {
+  row.skipped_because = plan.skipped_because;
+  row.unfit = plan.kernel == nullptr;
+  row.unfit_key = plan.key;
+}
+
 }  // namespace
 
 bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
@@ -126,44 +190,19 @@ bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
 std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
                                           const RecipeOptions& options) {
   std::vector<LayerConversion> report;
-  const std::int64_t layers = stack_size(root), skipped = filter.skip_first_layers + filter.skip_last_layers;
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "recipe.filter.skip_first_layers", skipped == 0 || skipped < layers,
-                   "{} and skip_last_layers {} leave none of {} layers to the recipe", filter.skip_first_layers,
-                   filter.skip_last_layers, layers);
-  std::vector<bool> include_used(filter.include.size()), exclude_used(filter.exclude.size());
-  const auto matches_any = [](const std::vector<std::string>& patterns, std::vector<bool>& used,
-                              const std::vector<std::string>& names) {
-    bool any = false;
-    for (std::size_t i = 0; i < patterns.size(); ++i) {
-      if (!matches_layer(patterns[i], names)) continue;
-      used[i] = any = true;
-    }
-    return any;
-  };
-  // Reason of a skip; empty: not skipped.
-  const auto left_out = [&](const std::string& name, const std::vector<std::string>& names) -> std::string {
-    const bool included = filter.include.empty() || matches_any(filter.include, include_used, names);
-    const bool excluded = matches_any(filter.exclude, exclude_used, names);
-    if (!included) return "not in recipe.filter.include";
-    if (excluded) return "in recipe.filter.exclude";
-    const std::int64_t at = stack_index(name);
-    if (at >= 0 && at < filter.skip_first_layers) return "among recipe.filter.skip_first_layers";
-    if (at < layers && at >= layers - filter.skip_last_layers && at >= 0) return "among recipe.filter.skip_last_layers";
-    return {};
-  };
+  LayerChoice choice(filter, stack_size(root));
   // A skipped layer is reset to high precision.
   const auto convert = [&](const std::string& name, nn::Linear& linear) {
     const nn::LinearInfo info = linear.info(name);
-    LayerConversion row{name, info.in_features, info.out_features, {}, left_out(name, names_of(name, linear)), {}};
+    LayerConversion row = row_of(name, info);
+    row.skipped_because = choice.left_out(name, names_of(name, linear));
     LinearPlan plan;
     if (has_packed_weight(linear)) {
       plan.kernel = linear.shared_kernel();
       row.skipped_because = "its weight is stored quantized";
     } else if (row.skipped_because.empty()) {
       plan = recipe.plan(info, options);
-      row.skipped_because = plan.skipped_because;
-      row.unfit = plan.kernel == nullptr;
-      row.unfit_key = plan.key;
+      take_reason(plan, row);
       row.float8 = std::move(plan.float8);
     }
     linear.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_linear_kernel());
@@ -172,17 +211,16 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
   };
   const auto convert_experts = [&](const std::string& name, nn::ExpertLinear& layer) {
     const nn::LinearInfo info = layer.info(name);
-    LayerConversion row{name, info.in_features, info.out_features, {}, left_out(name, names_of(name, layer)),
-                        {},   layer.experts()};
+    LayerConversion row = row_of(name, info);
+    row.skipped_because = choice.left_out(name, names_of(name, layer));
+    row.experts = layer.experts();
     ExpertPlan plan;
     if (row.skipped_because.empty()) {
       if (recipe.plan_experts != nullptr)
         plan = recipe.plan_experts(info, options);
       else
         plan.skipped_because = fmt::format("{} has no grouped GEMMs for experts", recipe.name);
-      row.skipped_because = plan.skipped_because;
-      row.unfit = plan.kernel == nullptr;
-      row.unfit_key = plan.key;
+      take_reason(plan, row);
     }
     layer.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_expert_kernel());
     row.kernel = layer.kernel().name();
@@ -193,11 +231,11 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
   // Only a converted head has a row: it is no layer of its own.
   const auto convert_tied_head = [&](const nn::Embedding& table) -> std::shared_ptr<const nn::EmbeddingKernel> {
     const std::string name(nn::kHeadName);
-    if (!tied || !left_out(name, {name}).empty()) return nullptr;
+    if (!tied || !choice.left_out(name, {name}).empty()) return nullptr;
     const nn::LinearInfo info = table.info(name);
     LinearPlan plan = recipe.plan(info, options);
     if (plan.kernel == nullptr) return nullptr;
-    LayerConversion row{name, info.in_features, info.out_features, {}, {}, {}};
+    LayerConversion row = row_of(name, info);
     row.kernel = plan.kernel->name();
     row.float8 = std::move(plan.float8);
     report.push_back(std::move(row));
@@ -209,9 +247,8 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     if (recipe.plan_embedding != nullptr && options.embedding_bits) {
       const nn::LinearInfo info = table.info(name);
       plan = recipe.plan_embedding(info, options);
-      LayerConversion row{name, info.in_features, info.out_features, {}, plan.skipped_because, {}};
-      row.unfit = plan.kernel == nullptr;
-      row.unfit_key = plan.key;
+      LayerConversion row = row_of(name, info);
+      take_reason(plan, row);
       row.kernel = (plan.kernel ? *plan.kernel : *nn::high_precision_embedding_kernel()).name();
       report.push_back(std::move(row));
     }
@@ -223,15 +260,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) convert(name, *linear);
     if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) convert_experts(name, *experts);
   });
-  const auto require_used = [](const std::vector<std::string>& patterns, const std::vector<bool>& used,
-                               const std::string& key) {
-    for (std::size_t i = 0; i < patterns.size(); ++i)
-      // Accepts "lm_head" without a match: a tied head that the recipe does not convert.
-      QUENCH_CHECK_KEY(ErrorCode::bad_config, key, used[i] || glob_matches(patterns[i], nn::kHeadName),
-                       "'{}' matches no linear layer of this model", patterns[i]);
-  };
-  require_used(filter.include, include_used, "recipe.filter.include");
-  require_used(filter.exclude, exclude_used, "recipe.filter.exclude");
+  choice.require_used();
   return report;
 }
 

@@ -1,9 +1,9 @@
 #include "train/report/page_style.h"
 
 namespace quench {
+namespace {
 
-std::string_view page_style() noexcept {
-  return R"css(
+constexpr std::string_view kPageStyle = R"css(
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --text: #1b2330; --muted: #5f6b7c; --border: #dfe3ea; --grid: #e9ecf1;
@@ -102,6 +102,11 @@ footer { margin-top: 36px; color: var(--muted); font-size: 13px; }
 footer li { overflow-wrap: anywhere; }
 @media print { body { background: none; } figure, .card, .panel { break-inside: avoid; } }
 )css";
+
+}  // namespace
+
+std::string_view page_style() noexcept {
+  return kPageStyle;
 }
 
 }  // namespace quench

@@ -10,20 +10,14 @@ constexpr double kMaxBatch = 1 << 24;
 constexpr double kMaxMicroBatch = 1 << 20;
 constexpr double kMaxExactInteger = 9007199254740991.0;  // largest exact in all JSON readers
 
-}  // namespace
-
-void add_run_fields(Fields& fields) {
-  using enum ResumePolicy;
-  add_field(fields, "run.name", QUENCH_MEMBER(run.name), optional_text(), free,
-            "Name of the run, used for its folder and in logs.", "the config's file name without extension");
-  add_field(fields, "run.folder", QUENCH_MEMBER(run.folder), optional_text(), free,
-            "Folder of all outputs of the run, unless a section names its own.", "runs/<run.name>");
-  add_field(fields, "run.plugins", QUENCH_MEMBER(run.plugins), any_value(), free,
-            "Shared libraries that register recipes, ops, optimizers, formats or models, loaded before the rest of the "
-            "config is read (docs/guide/plugins.md); those of --plugin are added.");
+ValueRule dtype_or_auto() {
+  ValueRule rule = one_of({"f32", "bf16"});
+  rule.unset_word = "auto";
+  return rule;
 }
 
-void add_training_fields(Fields& fields) {
+// Length, batches and what is trained.
+void add_step_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "training.steps", QUENCH_MEMBER(training.steps), between(1, kMaxSteps), free,
             "Optimizer steps. Give this, training.epochs or both; the run ends at the first.");
@@ -46,6 +40,11 @@ void add_training_fields(Fields& fields) {
             "gradient and no optimizer state.");
   add_field(fields, "training.train", QUENCH_MEMBER(training.train), any_value(), fixed,
             "The only parameters that are trained, less those of training.freeze: glob patterns; empty: all.");
+}
+
+// Dtypes of parameters, master weights, gradients and averages.
+void add_weight_fields(Fields& fields) {
+  using enum ResumePolicy;
   add_field(fields, "training.dtype", QUENCH_MEMBER(training.dtype), one_of({"bf16", "f32"}), guarded,
             "Dtype of parameters and activations in the forward and backward pass.");
   ValueRule master = one_of({"f32"});
@@ -57,9 +56,7 @@ void add_training_fields(Fields& fields) {
             "Master weights are stored as the bf16 parameters and their 16 missing bits: 2 bytes a parameter in place "
             "of 4. The same f32 values, but one exactly halfway above an even bf16 becomes the next f32 towards zero. "
             "For optimizer.name adamw.");
-  ValueRule gradient = one_of({"f32", "bf16"});
-  gradient.unset_word = "auto";
-  add_field(fields, "training.grad_dtype", QUENCH_MEMBER(training.grad_dtype), gradient, free,
+  add_field(fields, "training.grad_dtype", QUENCH_MEMBER(training.grad_dtype), dtype_or_auto(), free,
             "Dtype of parameter gradients while they accumulate over micro-batches.");
   ValueRule decay = from_below(0, 1);
   decay.above_minimum = true;
@@ -67,6 +64,25 @@ void add_training_fields(Fields& fields) {
             "Decay of an exponential moving average of the trained weights, for export.weights ema; null: no average.");
   add_field(fields, "training.ema_dtype", QUENCH_MEMBER(training.ema_dtype), one_of({"f32", "bf16"}), guarded,
             "Dtype of that average; bf16: half the memory, with stochastic rounding.");
+}
+
+}  // namespace
+
+void add_run_fields(Fields& fields) {
+  using enum ResumePolicy;
+  add_field(fields, "run.name", QUENCH_MEMBER(run.name), optional_text(), free,
+            "Name of the run, used for its folder and in logs.", "the config's file name without extension");
+  add_field(fields, "run.folder", QUENCH_MEMBER(run.folder), optional_text(), free,
+            "Folder of all outputs of the run, unless a section names its own.", "runs/<run.name>");
+  add_field(fields, "run.plugins", QUENCH_MEMBER(run.plugins), any_value(), free,
+            "Shared libraries that register recipes, ops, optimizers, formats or models, loaded before the rest of the "
+            "config is read (docs/guide/plugins.md); those of --plugin are added.");
+}
+
+void add_training_fields(Fields& fields) {
+  using enum ResumePolicy;
+  add_step_fields(fields);
+  add_weight_fields(fields);
   add_field(fields, "training.activation_checkpoint", QUENCH_MEMBER(training.activation_checkpoint), any_value(), free,
             "Activation checkpointing: selective recomputes norms and SwiGLU, full recomputes whole layers and saves "
             "one tensor a layer.");
@@ -79,7 +95,7 @@ void add_training_fields(Fields& fields) {
             between(1, kMaxSteps), free, "Consecutive skipped updates or rollbacks after which the run fails.");
   add_field(fields, "training.loss_chunk_size", QUENCH_MEMBER(training.loss_chunk_size), between(0, 1 << 30), free,
             "Tokens a chunk of the fused head and cross-entropy; 0: chosen from the vocabulary size.");
-  add_field(fields, "training.logits_dtype", QUENCH_MEMBER(training.logits_dtype), gradient, free,
+  add_field(fields, "training.logits_dtype", QUENCH_MEMBER(training.logits_dtype), dtype_or_auto(), free,
             "Dtype of the logits when training in bf16; auto: f32 on a CPU, bf16 on a GPU.");
   add_field(fields, "training.offload_layers", QUENCH_MEMBER(training.offload_layers), between(0, 1 << 20), free,
             "Activation offload on a GPU: layers, evenly spaced, whose SwiGLU input is kept in pinned host memory "
