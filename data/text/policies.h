@@ -25,7 +25,9 @@ enum class BadRecord : std::uint8_t {
 };
 template <>
 struct EnumNames<BadRecord> {
-  static constexpr EnumTable<BadRecord, 2> values = {{{BadRecord::error, "error"}, {BadRecord::skip, "skip"}}};
+  // "stop": alias in configs of 0.2.0.
+  static constexpr EnumTable<BadRecord, 3> values = {
+      {{BadRecord::error, "error"}, {BadRecord::skip, "skip"}, {BadRecord::error, "stop"}}};
 };
 
 // Target tokens of a conversation. Messages excluded by their record are never targets.

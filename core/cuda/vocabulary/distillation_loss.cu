@@ -50,6 +50,27 @@ struct DenseTarget {
   const T* logits;
 };
 
+// Log-sum-exp of a row: student and teacher at the temperature, and the student at temperature 1.
+struct RowLogSums {
+  float student, teacher, label;
+};
+
+template <class T, int kWidth>
+__device__ __forceinline__ RowLogSums log_sums(const T* student, const T* teacher, std::int64_t end,
+                                               float per_temperature, float* scratch) {
+  const bool two_sums = per_temperature != 1;
+  OnlineSum of_student, of_teacher, of_label;
+#pragma unroll 2
+  for (std::int64_t v = threadIdx.x; v < end; v += kThreads) {
+    const auto z = unpack(load_packed<T, kWidth>(student, v));
+    of_student.add(z, per_temperature);
+    of_teacher.add(unpack(load_packed<T, kWidth>(teacher, v)), per_temperature);
+    if (two_sums) of_label.add(z, 1.0f);
+  }
+  const float log_student = of_student.log_sum<kThreads>(scratch), log_teacher = of_teacher.log_sum<kThreads>(scratch);
+  return {log_student, log_teacher, two_sums ? of_label.log_sum<kThreads>(scratch) : log_student};
+}
+
 template <class T, class G, bool kWide>
 __global__ __launch_bounds__(kThreads) void dense_kernel(LossRows<T, G> args, DenseTarget<T> target) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
@@ -68,18 +89,8 @@ __global__ __launch_bounds__(kThreads) void dense_kernel(LossRows<T, G> args, De
     // The gradient may overwrite the logit.
     const float label_logit = label_exists ? to_float(student[label]) : 0.0f;
     const bool two_sums = args.per_temperature != 1;
-    OnlineSum of_student, of_teacher, of_label;
-#pragma unroll 2
-    for (std::int64_t v = threadIdx.x; v < end; v += kThreads) {
-      const auto z = unpack(load_packed<T, kWidth>(student, v));
-      of_student.add(z, args.per_temperature);
-      of_teacher.add(unpack(load_packed<T, kWidth>(teacher, v)), args.per_temperature);
-      if (two_sums) of_label.add(z, 1.0f);
-    }
-    const float log_student = of_student.log_sum<kThreads>(scratch),
-                log_teacher = of_teacher.log_sum<kThreads>(scratch);
-    const float log_label = two_sums ? of_label.log_sum<kThreads>(scratch) : log_student;
-
+    const auto [log_student, log_teacher, log_label] =
+        log_sums<T, kWidth>(student, teacher, end, args.per_temperature, scratch);
     const auto element = [&](float z, float t) {
       return args.term(t * args.per_temperature - log_teacher, z * args.per_temperature - log_student);
     };

@@ -112,6 +112,10 @@ TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
   EXPECT_THAT(complaint({"--recipe.gradient_rounding=up"}), HasSubstr("recipe.gradient_rounding"));
 }
 
+TEST(ConfigCheck, StopOfReleaseTwoIsTheSameAsError) {
+  EXPECT_EQ(complaint({"--data.on_bad_record=stop"}), "");
+}
+
 TEST(ConfigCheck, RemovedKeyNamesTheKeyToChange) {
   const std::string found = complaint({"--optimizer.return_during_update=0.2", "--optimizer.offload_ratio=0.4"});
   EXPECT_THAT(found, HasSubstr("unknown key; lower it; state no longer returns during the update"));
