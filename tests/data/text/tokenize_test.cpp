@@ -45,7 +45,7 @@ std::vector<std::string> decode(const Tokenizer& tokenizer, const std::filesyste
     for (std::size_t d = 0; d + 1 < starts.size(); ++d)
       documents.push_back(tokenizer.decode(std::span(ids).subspan(static_cast<std::size_t>(starts[d]),
                                                                   static_cast<std::size_t>(starts[d + 1] - starts[d])),
-                                           true));
+                                           {.skip_special = true}));
   }
   return documents;
 }
