@@ -183,8 +183,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
       const auto finish = [r = r, ends = ends, multiply](const Tensor& recomputed_x) {
         const MemoryScope scope(MemoryCategory::workspace);
         const GroupRows x = ends.of_x(recomputed_x);
-        multiply(r.gemms.wgrad ? r.rounding->forms(x, {.grouped_columnwise = true}, {}).grouped_columnwise
-                                  : copied(x));
+        multiply(r.gemms.wgrad ? r.rounding->forms(x, {.grouped_columnwise = true}, {}).grouped_columnwise : copied(x));
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
     }

@@ -90,9 +90,8 @@ struct Float8Linear::Backward {
     }
     const std::int64_t m = gemms.size(rows), k = gemms.size(in);
     const Float8Weight::Operand operand = weight_codes->columnwise(*parameter, gemms);
-    into_gradient(*dx, {rows, in}, {m, k}, dtype, codes.device(), [&](const Tensor& c, float beta) {
-      gemms.multiply(codes, operand.codes, c, beta, *scheme.dgrad);
-    });
+    into_gradient(*dx, {rows, in}, {m, k}, dtype, codes.device(),
+                  [&](const Tensor& c, float beta) { gemms.multiply(codes, operand.codes, c, beta, *scheme.dgrad); });
   }
 
   // Deferred if the producer recomputes x.
@@ -119,20 +118,17 @@ struct Float8Linear::Backward {
               .transpose_a = true,
               .beta = into.accumulate ? 1.0f : 0.0f});
       };
-    return [gemms = gemms, dy_codes, x_codes = x_codes, dw = dw, m = rows, k = in,
-            n = out](FusedValue recomputed_x) {
+    return [gemms = gemms, dy_codes, x_codes = x_codes, dw = dw, m = rows, k = in, n = out](FusedValue recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
       const QuantTensor& made = recomputed_x.quant_outputs().transposed_codes;
       const QuantTensor columnwise =
           x_codes.columnwise().defined() ? x_codes.columnwise()
-          : made.defined()
-              ? made.transposed_view()
-              : x_codes.make_columnwise(zero_padded(recomputed_x.value(), gemms.size(m), gemms.size(k)));
+          : made.defined()               ? made.transposed_view()
+                           : x_codes.make_columnwise(zero_padded(recomputed_x.value(), gemms.size(m), gemms.size(k)));
       recomputed_x = {};
-      into_gradient(*dw, {n, k}, {gemms.size(n), gemms.size(k)}, dw->dtype(), dy_codes.device(),
-                    [&](const Tensor& c, float beta) {
-                      gemms.multiply(dy_codes, columnwise, c, beta, *gemms.scheme().wgrad);
-                    });
+      into_gradient(
+          *dw, {n, k}, {gemms.size(n), gemms.size(k)}, dw->dtype(), dy_codes.device(),
+          [&](const Tensor& c, float beta) { gemms.multiply(dy_codes, columnwise, c, beta, *gemms.scheme().wgrad); });
     };
   }
 };
@@ -146,8 +142,7 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
 autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Parameter& weight) const {
   const bool recorded = Tape::current() != nullptr, training = recorded && weight.weight().requires_grad();
   const Float8Gemms gemms(scheme_, options_.emulate, weight.weight().device());
-  autograd::QuantOutputRequest request =
-      request_for(gemms.input_uses(training), {}, options_.scaling.input(recorded));
+  autograd::QuantOutputRequest request = request_for(gemms.input_uses(training), {}, options_.scaling.input(recorded));
   if (!request.scale.defined()) return request;
   const std::int64_t width = weight.weight().shape()[1];
   if (gemms.size(width) != width) request.scale = Tensor();  // padded
