@@ -24,6 +24,7 @@ struct EncodeOptions {
   bool parse_special = true;
 };
 
+// How token ids become text.
 struct DecodeOptions {
   bool skip_special = false;  // omits special tokens
 };

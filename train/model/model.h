@@ -52,6 +52,7 @@ struct ModelOptions {
   LoadingWork work = {};
 };
 
+// How Model::use_adapter() adds an adapter.
 struct AdapterOptions {
   bool trainable = false;  // only adapter parameters have gradients
 };
