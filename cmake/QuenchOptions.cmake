@@ -21,13 +21,21 @@ if(QUENCH_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${QUENCH_CCACHE})
 endif()
 
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(QUENCH_X86 ON)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(QUENCH_AARCH64 ON)
+endif()
+
 add_library(quench_options INTERFACE)
 target_include_directories(quench_options INTERFACE ${CMAKE_SOURCE_DIR})
 set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
 # GCC 12 reports std::string concatenation (its bug 105651).
 set(cxx_flags ${warnings} -fno-strict-aliasing $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
               # A product and a sum are fused only where the source says fma: conversions are bit-exact.
-              -ffp-contract=off)
+              -ffp-contract=off
+              # As on x86-64; 64-bit ARM's own char is unsigned.
+              $<$<NOT:$<BOOL:${QUENCH_X86}>>:-fsigned-char>)
 # As for C++.
 set(cuda_flags --Werror=all-warnings --fmad=false -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
 target_compile_options(quench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_flags}>"

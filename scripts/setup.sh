@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Installs what building and testing need and is missing, from Debian's packages, and from PyPI into .deps of the source
 # tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), and, where the CUDA toolkit
-# is, the headers of cuDNN's front end.
-# Usage: scripts/setup.sh [build|demo|package|test]   (default: test, which includes the others)
+# is, the headers of cuDNN's front end. `cross` is for the preset aarch64: a cross compiler, QEMU's user emulation, and in
+# .deps/aarch64 the libraries of Debian's arm64 and Apache Arrow for it.
+# Usage: scripts/setup.sh [build|demo|package|test|cross]   (default: test, which includes build, demo and package)
 set -euo pipefail
 what=${1:-test}
-case $what in -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case $what in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 # ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only recommends them.
-packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev ocl-icd-opencl-dev libgloo-dev
-  libpcre2-dev libsentencepiece-dev libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev)
+libraries=(nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev ocl-icd-opencl-dev libgloo-dev libpcre2-dev
+  libsentencepiece-dev libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev)
+packages=(g++ cmake ninja-build pkg-config "${libraries[@]}")
 case $what in
   build) ;;
   demo) packages+=(fortunes) ;;
@@ -17,13 +19,20 @@ case $what in
   test)
     packages+=(git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev doxygen clang-16 libclang-rt-16-dev clang-format-14)
     ;;
-  *) echo "usage: scripts/setup.sh [build|demo|package|test]" >&2; exit 2 ;;
+  cross) packages=(cmake ninja-build pkg-config ccache g++-aarch64-linux-gnu qemu-user) ;;
+  *) echo "usage: scripts/setup.sh [build|demo|package|test|cross]" >&2; exit 2 ;;
 esac
 
 deps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.deps
 arrow=26.0.1  # of pyarrow
 cuda=
-if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then cuda=1; fi
+pip=()  # options of the platform
+if [ "$what" = cross ]; then
+  deps+=/aarch64
+  pip=(--platform manylinux_2_28_aarch64 --python-version 3.11 --implementation cp)
+elif command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+  cuda=1
+fi
 if [ ! -e "$deps/arrow/$arrow" ] || [ -n "$cuda" ]; then
   python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 fi
@@ -43,12 +52,40 @@ if [ ${#missing[@]} -gt 0 ]; then
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
+# Into a folder, by an apt of its own state: two of the -dev packages exclude those of the machine's architecture, and
+# neither root nor a foreign architecture is needed.
+if [ "$what" = cross ]; then
+  root=$deps/root list="${libraries[*]} libstdc++-12-dev libgtest-dev libgmock-dev"
+  if [ "$(cat "$root/packages" 2>/dev/null)" != "$list" ]; then
+    echo "installing into .deps/aarch64/root: $list (arm64)"
+    apt=$(mktemp -d)
+    trap 'rm -rf "$apt"' EXIT
+    mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial"
+    : >"$apt/status"
+    options=(-qq -o "Dir::State=$apt/state" -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt/cache"
+      -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User= -o Debug::NoLocking=1)
+    apt-get "${options[@]}" update
+    # shellcheck disable=SC2086
+    apt-get "${options[@]}" install --download-only --no-install-recommends -y $list >/dev/null
+    rm -rf "$root"
+    mkdir -p "$root"
+    for package in "$apt"/cache/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
+    # Absolute links would lead out of the folder.
+    find "$root/usr/lib" "$root/lib" -type l -lname '/*' -printf '%P %l %H/%P\n' | while read -r _ target link; do
+      ln -srfn "$root$target" "$link"
+    done
+    rm -rf "$root/usr/share/doc" "$root/usr/share/man" "$root/usr/share/locale"
+    echo "$list" >"$root/packages"
+    rm -rf "$apt"
+  fi
+fi
+
 # Two of the wheel's libraries, which need nothing of Python; the file named like the version comes last.
 if [ ! -e "$deps/arrow/$arrow" ]; then
   echo "installing: Apache Arrow $arrow (pyarrow)"
   wheel=$(mktemp -d)
   trap 'rm -rf "$wheel"' EXIT
-  if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$wheel" \
+  if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: "${pip[@]}" --dest "$wheel" \
     "pyarrow==$arrow" && (cd "$wheel" && python3 -m zipfile -e pyarrow-*.whl .); then
     rm -rf "$deps/arrow"
     mkdir -p "$deps/arrow/lib"

@@ -1,0 +1,24 @@
+# Toolchain for 64-bit ARM: Debian's cross compiler, libraries in .deps/aarch64/root (scripts/setup.sh cross), tests under
+# QEMU's user emulation.
+
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH QUENCH_CROSS_SOURCE)
+set(CMAKE_SYSROOT ${QUENCH_CROSS_SOURCE}/.deps/aarch64/root)
+if(NOT EXISTS ${CMAKE_SYSROOT}/packages)
+  message(FATAL_ERROR "no libraries for aarch64 in ${CMAKE_SYSROOT}: run scripts/setup.sh cross")
+endif()
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig)
+set(ENV{PKG_CONFIG_PATH} "")
+set(ARROW_PATH ${QUENCH_CROSS_SOURCE}/.deps/aarch64/arrow CACHE PATH "Folder with include and lib of Apache Arrow")
+
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64;-L;${CMAKE_SYSROOT})
