@@ -12,6 +12,7 @@
 
 #include "core/device/address_range.h"
 #include "core/device/device.h"
+#include "core/device/processor_name.h"
 
 namespace quench {
 namespace {
@@ -38,18 +39,13 @@ std::int64_t total_bytes() {
   return total;
 }
 
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(file, line))
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
-  return "CPU";
-}
-
 class HostBackend final : public Backend {
  public:
   [[nodiscard]] int device_count() const override { return 1; }
-  [[nodiscard]] std::string device_name(Device) const override { return processor_name(); }
+  [[nodiscard]] std::string device_name(Device) const override {
+    std::ifstream file("/proc/cpuinfo");
+    return processor_name(file);
+  }
   [[nodiscard]] DeviceMemory memory(Device) const override {
     const std::int64_t total = total_bytes();
     return {std::min(available_bytes(), total), total};

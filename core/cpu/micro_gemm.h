@@ -45,7 +45,7 @@ inline constexpr bool kHasBf16Products = false;
 
 // 24 accumulators of 32 registers with AVX-512, 12 of 16 with AVX2.
 inline constexpr int kMicroRows = 6;
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__aarch64__)  // 32 registers
 inline constexpr int kMicroVectors = 4;
 #else
 inline constexpr int kMicroVectors = 2;

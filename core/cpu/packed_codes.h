@@ -12,6 +12,10 @@ QUENCH_INLINE U32 load_bytes(const std::uint8_t* p) {
   return std::bit_cast<U32>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 #elif defined(__AVX2__)
   return std::bit_cast<U32>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__aarch64__)
+  std::uint32_t bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  return std::bit_cast<U32>(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes)))));
 #else
   U32 result;
   for (int i = 0; i < kLanes; ++i) result[i] = p[i];

@@ -6,6 +6,7 @@
 
 #include "core/cpu/packed_inputs.h"
 #include "core/cpu/packed_rows.h"
+#include "core/cpu/packed_ways_neon.h"
 #include "core/cpu/parallel.h"
 #include "core/ops/packed_linear.h"
 
@@ -279,6 +280,15 @@ bool multiply_in_bf16([[maybe_unused]] const Products& p, [[maybe_unused]] DType
       case DType::i4: return multiply_by<Bf16Nibbles<kInt4Values>>(p, x, rows);
       case DType::f4_e2m1: return multiply_by<Bf16Nibbles<kFloat4Values>>(p, x, rows);
       case DType::i8: return multiply_by<Bf16SignedBytes>(p, x, rows);
+      case DType::f8_e4m3: return multiply_by<Bf16Float8>(p, x, rows);
+      default: break;
+    }
+  }
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    switch (codes) {
+      case DType::i4: return multiply_by<Bf16Nibbles<kInt4Values>>(p, x, rows);
+      case DType::f4_e2m1: return multiply_by<Bf16Nibbles<kFloat4Values>>(p, x, rows);
       case DType::f8_e4m3: return multiply_by<Bf16Float8>(p, x, rows);
       default: break;
     }

@@ -61,6 +61,10 @@ struct F32Way {
   static QUENCH_INLINE F32 sum(const Part (&part)[2]) { return part[0] + part[1]; }
 };
 
+inline constexpr std::array<float, 16> kInt4Values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+inline constexpr std::array<float, 16> kFloat4Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                                        -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
 #if defined(__AVX512BF16__)
 // bf16 values (exact) and x, f32 accumulation: two elements per lane and instruction.
 struct Bf16Way {
@@ -144,10 +148,6 @@ struct Bf16Float8 : Bf16Bytes {
     });
   }
 };
-
-inline constexpr std::array<float, 16> kInt4Values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
-inline constexpr std::array<float, 16> kFloat4Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
-                                                        -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 #endif
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -251,6 +251,24 @@ QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
   const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
   return sum + std::bit_cast<I32>(even) + std::bit_cast<I32>(odd);
 }
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
+  return std::bit_cast<I32>(
+      vusdotq_s32(std::bit_cast<int32x4_t>(sum), std::bit_cast<uint8x16_t>(x), std::bit_cast<int8x16_t>(w)));
+}
+#elif defined(__aarch64__)
+// x w = (x - 128) w + 128 w, with x - 128 in int8. The second term is shared by the rows of x.
+QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
+  const auto a = std::bit_cast<int8x16_t>(x ^ 0x80808080u), b = std::bit_cast<int8x16_t>(w);
+#if defined(__ARM_FEATURE_DOTPROD)
+  const int32x4_t negative = vdotq_s32(vdupq_n_s32(0), b, vdupq_n_s8(-128));
+  return std::bit_cast<I32>(vdotq_s32(std::bit_cast<int32x4_t>(sum) - negative, a, b));
+#else
+  const int32x4_t products = vpaddq_s32(vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b))),
+                                        vpaddlq_s16(vmull_high_s8(a, b)));
+  return std::bit_cast<I32>(std::bit_cast<int32x4_t>(sum) + products + vshlq_n_s32(vpaddlq_s16(vpaddlq_s8(b)), 7));
+#endif
+}
 #else
 QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
   for (int byte = 0; byte < 4; ++byte)
@@ -294,16 +312,27 @@ struct IntegerNibbles : IntegerWay {
     });
   }
 #else
+#if defined(__aarch64__)
+  static QUENCH_INLINE U32 low_nibbles(U32 words) {
+    return std::bit_cast<U32>(vshrq_n_s8(vshlq_n_s8(std::bit_cast<int8x16_t>(words), 4), 4));
+  }
+  static QUENCH_INLINE U32 high_nibbles(U32 words) {
+    return std::bit_cast<U32>(vshrq_n_s8(std::bit_cast<int8x16_t>(words), 4));
+  }
+#else
+  static QUENCH_INLINE U32 low_nibbles(U32 words) { return extend(words); }
+  static QUENCH_INLINE U32 high_nibbles(U32 words) { return extend(words >> 4); }
   // (n ^ 8) - 8, without carries between bytes.
   static QUENCH_INLINE U32 extend(U32 words) {
     const U32 flipped = (words & 0x0F0F0F0Fu) ^ 0x08080808u;
     return ((flipped | 0x80808080u) - 0x08080808u) ^ 0x80808080u;
   }
+#endif
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
     const U32 words = load_words(codes);
-    multiply<kRows, 0>(extend(words), x, stride, part);
-    multiply<kRows, 1>(extend(words >> 4), x + kWidth, stride, part);
+    multiply<kRows, 0>(low_nibbles(words), x, stride, part);
+    multiply<kRows, 1>(high_nibbles(words), x + kWidth, stride, part);
   }
 #endif
 };

@@ -1,6 +1,6 @@
 #pragma once
-// f32 vectors, compiled per instruction set: 16 lanes with AVX-512, 8 with AVX2, else 4. Namespaced by level against
-// merging by the linker.
+// f32 vectors, compiled per instruction set: 16 lanes with AVX-512, 8 with AVX2, 4 with NEON and elsewhere. Namespaced by
+// level against merging by the linker.
 //
 // Count of loads and stores: FullVector, or fewer than kLanes (zero-filled, masked). Element alignment suffices.
 
@@ -13,6 +13,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define QUENCH_CPU_JOIN_INNER(a, b) a##b
@@ -61,7 +63,7 @@ QUENCH_INLINE U32 select(I32 mask, U32 a, U32 b) {
 
 // 0, 1, 2, ...
 QUENCH_INLINE I32 lane_numbers() {
-  I32 result;
+  I32 result{};
   for (int i = 0; i < kLanes; ++i) result[i] = i;
   return result;
 }
@@ -72,6 +74,8 @@ QUENCH_INLINE F32 fma(F32 a, F32 b, F32 c) {
   return _mm512_fmadd_ps(a, b, c);
 #elif defined(__AVX2__)
   return _mm256_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+  return vfmaq_f32(c, a, b);
 #else
   for (int i = 0; i < kLanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
   return c;
@@ -91,6 +95,8 @@ QUENCH_INLINE F32 sqrt(F32 x) {
   return _mm512_sqrt_ps(x);
 #elif defined(__AVX2__)
   return _mm256_sqrt_ps(x);
+#elif defined(__aarch64__)
+  return vsqrtq_f32(x);
 #else
   for (int i = 0; i < kLanes; ++i) x[i] = __builtin_sqrtf(x[i]);
   return x;
@@ -103,6 +109,8 @@ QUENCH_INLINE F32 round_even(F32 x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif defined(__AVX2__)
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__aarch64__)
+  return vrndnq_f32(x);
 #else
   for (int i = 0; i < kLanes; ++i) x[i] = __builtin_nearbyintf(x[i]);
   return x;
@@ -213,11 +221,14 @@ template <class Count>
 QUENCH_INLINE F32 load(const bfloat16* p, Count count) {
   return widen_bfloat16(load_u16(p, count));
 }
-// The bf16 instruction flushes subnormals: no effect above 1.2e-38.
+// The bf16 instruction of x86 flushes subnormals: no effect above 1.2e-38. That of ARM has the bits of
+// round_to_bfloat16().
 template <class Count>
 QUENCH_INLINE void store(bfloat16* p, F32 x, Count count) {
 #if defined(__AVX512BF16__)
   store_u16(p, std::bit_cast<U16>(_mm512_cvtneps_pbh(x)), count);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  store_u16(p, std::bit_cast<U16>(vcvt_bf16_f32(x)), count);
 #else
   store_u16(p, narrow_to_u16(round_to_bfloat16(x)), count);
 #endif
@@ -230,6 +241,8 @@ QUENCH_INLINE F32 load(const float16* p, Count count) {
   return _mm512_cvtph_ps(std::bit_cast<__m256i>(bits));
 #elif defined(__AVX2__)
   return _mm256_cvtph_ps(std::bit_cast<__m128i>(bits));
+#elif defined(__aarch64__)
+  return vcvt_f32_f16(std::bit_cast<float16x4_t>(bits));
 #else
   F32 result;
   for (int i = 0; i < kLanes; ++i) result[i] = float16::from_bits(bits[i]);
@@ -242,6 +255,8 @@ QUENCH_INLINE void store(float16* p, F32 x, Count count) {
   const auto bits = std::bit_cast<U16>(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(__AVX2__)
   const auto bits = std::bit_cast<U16>(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(__aarch64__)
+  const auto bits = std::bit_cast<U16>(vcvt_f16_f32(x));
 #else
   U16 bits;
   for (int i = 0; i < kLanes; ++i) bits[i] = float16(x[i]).bits;
@@ -254,6 +269,8 @@ QUENCH_INLINE F32 round_to(F32 x) {
   if constexpr (std::is_same_v<T, bfloat16>) {
 #if defined(__AVX512BF16__)
     return widen_bfloat16(std::bit_cast<U16>(_mm512_cvtneps_pbh(x)));
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return widen_bfloat16(std::bit_cast<U16>(vcvt_bf16_f32(x)));
 #else
     return as_f32(round_to_bfloat16(x) << 16);
 #endif

@@ -1,9 +1,8 @@
 #include "core/device/device.h"
 
 #include <charconv>
-#include <cstdlib>
-#include <limits>
 
+#include "core/device/cpu_level.h"
 #include "core/device/kernel_slot.h"
 
 namespace quench {
@@ -107,31 +106,6 @@ Device parse_device(std::string_view text) {
   QUENCH_FAIL(ErrorCode::bad_config, "device '{}' is unknown; use auto, cpu, cuda or cuda:N", text);
 }
 
-namespace {
-[[maybe_unused]] int level_limit() noexcept {
-  const char* text = std::getenv("QUENCH_CPU_LEVEL");
-  return text != nullptr && *text != '\0' ? std::atoi(text) : std::numeric_limits<int>::max();
-}
-}  // namespace
-
-bool cpu_supports_level([[maybe_unused]] int level) noexcept {
-#if defined(__x86_64__)
-  if (level > level_limit()) return false;
-  __builtin_cpu_init();
-  if (level >= 5)
-    return cpu_supports_level(4) && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
-  if (level >= 4)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (level >= 3)  // F16C predates AVX2; Clang 16 cannot query it
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  return true;
-#else
-  return level == 0;
-#endif
-}
-
 int kernel_count(DeviceType type) noexcept {
   return kernel_counts[static_cast<std::size_t>(type)];
 }
@@ -140,8 +114,9 @@ void count_kernel(DeviceType type) noexcept {
 }
 
 void fail_missing_kernel(std::string_view op, DeviceType type) {
-  if (type == DeviceType::cpu && !cpu_supports_level(3))
-    QUENCH_FAIL(ErrorCode::unsupported, "this processor lacks AVX2 and FMA, which the CPU kernels need (op {})", op);
+  if (type == DeviceType::cpu && !cpu_supports_level(kLeastCpuLevel))
+    QUENCH_FAIL(ErrorCode::unsupported, "this processor lacks {}, which the CPU kernels need (op {})",
+                kLeastCpuInstructions, op);
   QUENCH_FAIL(ErrorCode::unsupported, "op {} has no {} kernel in this build", op,
               type == DeviceType::cuda ? "CUDA" : to_string(type));
 }

@@ -1,7 +1,7 @@
 #pragma once
 // One kernel per op and device type, filled during static initialization.
 //
-// CPU: the highest supported x86-64 level wins. An empty slot throws unsupported; meta device: no-op.
+// CPU: the highest supported level (cpu_level.h) wins. An empty slot throws unsupported; meta device: no-op.
 
 #include <array>
 
@@ -10,8 +10,8 @@
 
 namespace quench {
 
-// Levels: 0 any, 3 x86-64-v3 (AVX2), 4 x86-64-v4 (AVX-512), 5 AVX-512 with bf16 and VNNI; at most the environment's
-// QUENCH_CPU_LEVEL.
+// Levels of this architecture (cpu_level.h), 0: any processor; at most the environment's QUENCH_CPU_LEVEL. False for the
+// levels of others.
 [[nodiscard]] bool cpu_supports_level(int level) noexcept;
 
 // Number of slots with a kernel for the device type.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/device/cpu_level.h"
 #include "core/self_test/verdict_cache.h"
 #include "recipes/float8/hardware.h"
 #include "train/doctor/build_info.h"
@@ -57,6 +58,8 @@ std::string describe(const DeviceDiagnosis& d) {
   if (d.device.type == DeviceType::cuda)
     text += fmt::format("compute capability {}, kernels compiled for {}, ", dotted(d.capability.device),
                         dotted(d.capability.code));
+  else
+    text += fmt::format("{}, ", cpu_level_name());
   text += fmt::format("{:.1f} GiB\n", static_cast<double>(d.memory) / (1 << 30));
   for (const std::string_view path : {"native", "fallback", "emulated"})
     if (const std::string names = recipes_on(d.recipes, path); !names.empty())
@@ -192,6 +195,8 @@ Json to_json(const Diagnosis& diagnosis) {
     if (d.device.type == DeviceType::cuda) {
       device.set("compute_capability", dotted(d.capability.device));
       device.set("code_capability", dotted(d.capability.code));
+    } else {
+      device.set("cpu_level", std::string(cpu_level_name()));
     }
     device.set("memory_bytes", d.memory);
     device.set("recipes", std::move(paths));

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "core/device/kernel_slot.h"
+#include "core/device/cpu_level.h"
 #include "core/memory/allocator.h"
 #include "core/memory/memory_limit.h"
 #include "core/system/threads.h"
@@ -27,9 +27,7 @@ Json run_environment(Device device) {
   json.set("device_name", backend(device.type).device_name(device));
   json.set("device_memory_bytes", memory.total_bytes);
   json.set("threads", static_cast<std::int64_t>(thread_count()));
-  json.set("cpu_level", cpu_supports_level(4)   ? "x86-64-v4 (AVX-512)"
-                        : cpu_supports_level(3) ? "x86-64-v3 (AVX2)"
-                                                : "baseline");
+  json.set("cpu_level", std::string(cpu_level_name()));
   return json;
 }
 

@@ -1,5 +1,7 @@
 #include "train/plan/estimate.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <set>
@@ -25,7 +27,7 @@ std::int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::int64_t pages = 0, resident = 0;
   file >> pages >> resident;
-  return resident * 4096;
+  return resident * ::sysconf(_SC_PAGESIZE);
 }
 
 // With offloaded optimizer state: simulate until this many steps without new allocations.

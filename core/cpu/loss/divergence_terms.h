@@ -12,7 +12,7 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 // log(weight + (1 - weight) e^x) by lane, x <= 0.
 QUENCH_INLINE F32 log_mix(float weight, F32 x) {
   const F32 sum = weight + (1.0f - weight) * exp(x);
-  F32 result;
+  F32 result{};
   for (int lane = 0; lane < kLanes; ++lane) result[lane] = std::log(sum[lane]);
   return result;
 }

@@ -81,6 +81,9 @@ QUENCH_INLINE std::uint32_t lane_bits(I32 lanes) {
   return _mm512_test_epi32_mask(std::bit_cast<__m512i>(lanes), std::bit_cast<__m512i>(lanes));
 #elif defined(__AVX2__)
   return static_cast<std::uint32_t>(_mm256_movemask_ps(std::bit_cast<__m256>(lanes)));
+#elif defined(__aarch64__)
+  const U32 bit_of_lane = {1, 2, 4, 8};
+  return vaddvq_u32(std::bit_cast<uint32x4_t>(std::bit_cast<U32>(lanes) & bit_of_lane));
 #else
   std::uint32_t bits = 0;
   for (int i = 0; i < kLanes; ++i) bits |= lanes[i] != 0 ? 1u << i : 0u;

@@ -39,6 +39,33 @@ bool look_up_row([[maybe_unused]] const PackedRows& p, [[maybe_unused]] std::int
     }
     return true;
   }
+#elif defined(__aarch64__)
+  if constexpr (std::is_same_v<T, bfloat16> && Codes::kPerByte == 2) {
+    constexpr std::int64_t kCodes = 32;
+    if (p.groups > 1 && p.group % kCodes != 0) return false;
+    const std::uint8_t* codes = p.codes + row * p.row_bytes;
+    for (std::int64_t g = 0, k = 0; k < p.depth; ++g) {
+      bfloat16 values[16];
+      for (std::uint32_t first = 0; first < 16; first += kLanes) {
+        F32 scaled = Codes::ValueOf::of(std::bit_cast<U32>(lane_numbers()) + first) * scales[g];
+        if (p.offsets != nullptr) scaled += p.offsets[row * p.groups + g];
+        store(values + first, scaled, FullVector{});
+      }
+      const uint8x16x2_t tables = vld2q_u8(reinterpret_cast<const std::uint8_t*>(values));  // low bytes, high bytes
+      for (const std::int64_t end = p.groups == 1 ? p.depth : std::min(k + p.group, p.depth); k < end; k += kCodes) {
+        if (end - k < kCodes) {
+          for (std::int64_t i = k; i < end; ++i) out[i] = values[codes[i / 2] >> (i % 2 * 4) & 15];
+          continue;
+        }
+        const uint8x16_t pairs = vld1q_u8(codes + k / 2);
+        const uint8x16_t even = vandq_u8(pairs, vdupq_n_u8(15)), odd = vshrq_n_u8(pairs, 4);
+        vst4q_u8(reinterpret_cast<std::uint8_t*>(out + k),
+                 {{vqtbl1q_u8(tables.val[0], even), vqtbl1q_u8(tables.val[1], even), vqtbl1q_u8(tables.val[0], odd),
+                   vqtbl1q_u8(tables.val[1], odd)}});
+      }
+    }
+    return true;
+  }
 #endif
   return false;
 }
