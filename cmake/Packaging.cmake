@@ -82,8 +82,11 @@ if(QUENCH_LIBRARIES)
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libquench-dev)
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
   # Headers of the public API include fmt's; the static libraries are linked to the others.
-  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, libspdlog-dev, libdnnl-dev, libxxhash-dev, libpcre2-dev, \
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, libspdlog-dev, libxxhash-dev, libpcre2-dev, \
 libsentencepiece-dev, libutf8proc-dev, zlib1g-dev, libzstd-dev, libgloo-dev")
+  if(QUENCH_X86)
+    string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", libdnnl-dev")
+  endif()
   set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
       "C++ libraries that train and run Llama-family language models
 Headers, static and shared libraries, and a CMake package of Quench, for C++20

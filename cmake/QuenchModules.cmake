@@ -37,7 +37,8 @@ endfunction()
 
 # core/cpu/**/*.cpp are compiled once for each level of instructions; kernel slots take the best one at start
 # (core/device/kernel_slot.h).
-# Files named *_onednn.cpp hold no vector loops of their own and are compiled once. The lowest level comes first on
+# Files named *_onednn.cpp and *_host.cpp hold no vector loops of their own and are compiled once. GEMMs are oneDNN's on
+# x86-64, for which alone it generates code (in Debian), and gemm_tiled.cpp elsewhere. The lowest level comes first on
 # the link line so that any inline function both levels emit resolves to code every machine can run.
 function(quench_cpu_kernels module)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/cpu/*.cpp)
@@ -47,11 +48,17 @@ function(quench_cpu_kernels module)
   set(once ${kernels})
   list(FILTER once INCLUDE REGEX "(_onednn|_host)\\.cpp$")
   list(FILTER kernels EXCLUDE REGEX "(_onednn|_host)\\.cpp$")
+  if(QUENCH_X86)
+    list(FILTER kernels EXCLUDE REGEX "/gemm_tiled\\.cpp$")
+    set(onednn DNNL::dnnl)
+  else()
+    list(FILTER once EXCLUDE REGEX "_onednn\\.cpp$")
+  endif()
   set(flags -O3 -fno-math-errno -fno-trapping-math)
   add_library(quench_cpu_once OBJECT ${once})
   quench_unity(quench_cpu_once)
-  target_link_libraries(quench_cpu_once PUBLIC quench_options spdlog::spdlog DNNL::dnnl OpenMP::OpenMP_CXX)
-  target_link_libraries(quench_${module} INTERFACE DNNL::dnnl)
+  target_link_libraries(quench_cpu_once PUBLIC quench_options spdlog::spdlog ${onednn} OpenMP::OpenMP_CXX)
+  target_link_libraries(quench_${module} INTERFACE ${onednn})
   quench_add_objects(${module} quench_cpu_once)
   if(QUENCH_X86)
     set(levels 3 4 5)

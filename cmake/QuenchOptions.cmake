@@ -37,7 +37,8 @@ set(cxx_flags ${warnings} -fno-strict-aliasing $<$<CXX_COMPILER_ID:GNU>:-Wno-res
               # As on x86-64; 64-bit ARM's own char is unsigned.
               $<$<NOT:$<BOOL:${QUENCH_X86}>>:-fsigned-char>)
 # As for C++.
-set(cuda_flags --Werror=all-warnings --fmad=false -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers)
+set(cuda_flags --Werror=all-warnings --fmad=false -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers
+               $<$<NOT:$<BOOL:${QUENCH_X86}>>:-Xcompiler=-fsigned-char>)
 target_compile_options(quench_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_flags}>"
                        "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
 if(QUENCH_SANITIZE)

@@ -8,10 +8,12 @@ set -euo pipefail
 what=${1:-test}
 case $what in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
-# ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only recommends them.
-libraries=(nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev ocl-icd-opencl-dev libgloo-dev libpcre2-dev
-  libsentencepiece-dev libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev)
+libraries=(nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libgloo-dev libpcre2-dev libsentencepiece-dev
+  libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev)
 packages=(g++ cmake ninja-build pkg-config "${libraries[@]}")
+# GEMMs of x86-64. ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only
+# recommends them.
+[ "$(uname -m)" != x86_64 ] || packages+=(libdnnl-dev ocl-icd-opencl-dev)
 case $what in
   build) ;;
   demo) packages+=(fortunes) ;;

@@ -14,9 +14,6 @@
 #include "core/ops/gemm.h"
 
 namespace quench {
-
-constinit KernelSlot<GemmArgs> cpu::gemv_slot("gemm");
-
 namespace {
 
 struct Key {

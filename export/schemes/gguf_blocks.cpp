@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/number/bounded_code.h"
 #include "core/number/e8m0.h"
 #include "core/number/float4.h"
 #include "core/ops/elementwise.h"
@@ -44,7 +45,7 @@ void quantize_q8_0(const float* x, std::uint8_t* block) {
   const float scale = amax / 127.0f, inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
   store_half(block, scale);
   for (int i = 0; i < kSmall; ++i)
-    block[2 + i] = static_cast<std::uint8_t>(static_cast<int>(std::round(x[i] * inverse)));
+    block[2 + i] = static_cast<std::uint8_t>(bounded_code(std::round(x[i] * inverse), -128, 127));
 }
 
 void quantize_q4_0(const float* x, std::uint8_t* block) {
@@ -55,7 +56,7 @@ void quantize_q4_0(const float* x, std::uint8_t* block) {
   store_half(block, scale);
   std::uint8_t codes[kSmall];
   for (int i = 0; i < kSmall; ++i)
-    codes[i] = static_cast<std::uint8_t>(std::min(15, static_cast<int>(x[i] * inverse + 8.5f)));
+    codes[i] = static_cast<std::uint8_t>(bounded_code(x[i] * inverse + 8.5f, 0, 15));
   put_nibbles(codes, block + 2);
 }
 

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/number/bounded_code.h"
 #include "core/number/float4.h"
 
 namespace quench {
 namespace {
 
-int nearest(float x) {
-  return static_cast<int>(std::nearbyint(x));
+int nearest(float x, int low, int high) {
+  return bounded_code(std::nearbyint(x), low, high);
 }
 
 struct Line {
@@ -29,7 +30,7 @@ constexpr int kFour = 32, kFourMost = 15;
 double line_error(const float* x, const float* weights, double scale, double minimum) {
   double error = 0;
   for (int i = 0; i < kFour; ++i) {
-    const double code = scale > 0 ? std::clamp(nearest(static_cast<float>((x[i] + minimum) / scale)), 0, kFourMost) : 0;
+    const double code = scale > 0 ? nearest(static_cast<float>((x[i] + minimum) / scale), 0, kFourMost) : 0;
     const double difference = scale * code - minimum - x[i];
     error += weights[i] * difference * difference;
   }
@@ -49,7 +50,7 @@ Line fit_line(const float* x) {
     const float inverse = (static_cast<float>(kFourMost) - 1.0f + 0.1f * static_cast<float>(step)) / (high - low);
     double w = 0, wx = 0, wc = 0, wcc = 0, wcx = 0;
     for (int i = 0; i < kFour; ++i) {
-      const double code = std::clamp(nearest(inverse * (x[i] - low)), 0, kFourMost), weight = weights[i];
+      const double code = nearest(inverse * (x[i] - low), 0, kFourMost), weight = weights[i];
       w += weight;
       wx += weight * x[i];
       wc += weight * code;
@@ -125,7 +126,7 @@ void get_six_bits(const std::uint8_t* in, int* scales, int* minima) {
 constexpr int kSix = 16, kSixGroups = kSuperBlock / kSix;
 
 int six_bit_code(float x, float scale) {
-  return scale != 0 ? std::clamp(nearest(x / scale), -32, 31) : 0;
+  return scale != 0 ? nearest(x / scale, -32, 31) : 0;
 }
 
 // The one of the two neighbouring multiples that has less error.
@@ -161,7 +162,7 @@ float fit_scale(const float* x) {
     const float inverse = -(32.0f + 0.1f * static_cast<float>(step)) / largest;
     double cx = 0, cc = 0;
     for (int i = 0; i < kSix; ++i) {
-      const double code = std::clamp(nearest(inverse * x[i]), -32, 31), weight = x[i] * x[i];
+      const double code = nearest(inverse * x[i], -32, 31), weight = x[i] * x[i];
       cx += weight * x[i] * code;
       cc += weight * code * code;
     }
@@ -200,7 +201,7 @@ void quantize_q4_k(const float* x, std::uint8_t* block) {
     const float scale = unit * static_cast<float>(scales[g]), minimum = minimum_unit * static_cast<float>(minima[g]);
     if (scale == 0) continue;
     for (int i = g * kFour; i < (g + 1) * kFour; ++i)
-      codes[i] = static_cast<std::uint8_t>(std::clamp(nearest((x[i] + minimum) / scale), 0, kFourMost));
+      codes[i] = static_cast<std::uint8_t>(nearest((x[i] + minimum) / scale, 0, kFourMost));
   }
   // Two groups share 32 bytes.
   for (int pair = 0; pair < kGroups / 2; ++pair)

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/cpu/parallel.h"
+#include "core/cpu/row_sum.h"
 #include "core/cpu/vector_math.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
@@ -15,13 +16,14 @@ QUENCH_INLINE F32 with_rest(F32 x, std::int64_t count, float rest) {
 
 template <class T>
 void softmax_row(const T* x, T* y, std::int64_t width) {
-  F32 most = broadcast(-INFINITY), sums{};
+  F32 most = broadcast(-INFINITY);
+  RowSum sum;
   for_vectors(width,
               [&](std::int64_t i, auto count) { most = max(most, with_rest(load(x + i, count), count, -INFINITY)); });
   const F32 shift = broadcast(reduce_max(most));
   for_vectors(width,
-              [&](std::int64_t i, auto count) { sums += with_rest(exp(load(x + i, count) - shift), count, 0.0f); });
-  const F32 factor = broadcast(1.0f / reduce_add(sums));
+              [&](std::int64_t i, auto count) { sum.add(with_rest(exp(load(x + i, count) - shift), count, 0.0f)); });
+  const F32 factor = broadcast(1.0f / sum.value());
   for_vectors(width,
               [&](std::int64_t i, auto count) { store(y + i, exp(load(x + i, count) - shift) * factor, count); });
 }

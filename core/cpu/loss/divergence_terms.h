@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/cpu/row_sum.h"
 #include "core/cpu/vector_math.h"
 #include "core/ops/loss/distillation_loss.h"
 
@@ -16,23 +17,6 @@ QUENCH_INLINE F32 log_mix(float weight, F32 x) {
   for (int lane = 0; lane < kLanes; ++lane) result[lane] = std::log(sum[lane]);
   return result;
 }
-
-// Sum in two levels: error of a few hundred roundings for any row.
-class RowSum {
- public:
-  QUENCH_INLINE void add(F32 x) {
-    part_ += x;
-    if (++count_ % kPart != 0) return;
-    whole_ += part_;
-    part_ = F32{};
-  }
-  [[nodiscard]] QUENCH_INLINE float value() const { return reduce_add(whole_ + part_); }
-
- private:
-  static constexpr std::int64_t kPart = 64;
-  F32 whole_ = {}, part_ = {};
-  std::int64_t count_ = 0;
-};
 
 // log of the sum of e^(scale x); -inf for a row of -inf.
 template <class T>

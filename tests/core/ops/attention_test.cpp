@@ -114,8 +114,9 @@ TEST(Attention, WindowsWithinPackedSequencesAndOverLongerKeys) {
     // The backward pass reads `out` as it is stored. In bf16 and with a head of one dimension, the rounding of a single
     // number is an error of all of a query's scores.
     const DType dtype = random.coin() ? DType::f32 : DType::bf16;
-    AttentionProblem p = make_attention(random, lengths, 4, 2, random.between(dtype == DType::f32 ? 1 : 8, 40), dtype,
-                                        true, random.below(3));
+    // Named: compilers evaluate arguments in either order.
+    const std::int64_t gap = random.below(3), dim = random.between(dtype == DType::f32 ? 1 : 8, 40);
+    AttentionProblem p = make_attention(random, lengths, 4, 2, dim, dtype, true, gap);
     p.window = random.between(1, 120);
     check_attention(p);
   }

@@ -91,6 +91,30 @@ TEST(Gemm, AlphaBetaAndBias) {
                 ++seed);
 }
 
+// Integers whose sums f32 holds, in tiles whole and partial, and over several blocks of K: no order of sums differs.
+TEST(Gemm, SumsWithoutRoundingsAreExact) {
+  Generator random(8);
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{300, 270, 600}, {7, 530, 1030}, {241, 17, 255}})
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+          SCOPED_TRACE(fmt::format("{}x{}x{} {}{} {}", m, n, k, ta, tb, to_string(dtype)));
+          const Tensor a = Tensor::empty(ta ? Shape{k, m} : Shape{m, k}, dtype);
+          const Tensor b = Tensor::empty(tb ? Shape{n, k} : Shape{k, n}, dtype), c = Tensor::empty({m, n}, DType::f32);
+          for (const Tensor& t : {a, b})
+            for (std::int64_t i = 0; i < t.numel(); ++i) set_element(t, i, static_cast<double>(random.between(-4, 4)));
+          fill(c, 5);
+          gemm({.a = a, .b = b, .c = c, .transpose_a = ta, .transpose_b = tb, .alpha = 2, .beta = 1});
+          for (int sample = 0; sample < 200; ++sample) {
+            const std::int64_t i = random.below(m), j = random.below(n);
+            double sum = 5;
+            for (std::int64_t p = 0; p < k; ++p)
+              sum += 2 * get_element(a, ta ? p * m + i : i * k + p) * get_element(b, tb ? j * k + p : p * n + j);
+            ASSERT_EQ(get_element(c, i * n + j), sum) << i << ", " << j;
+          }
+        }
+}
+
 TEST(Gemm, FewRowsAndRandomShapes) {
   Generator random(7);
   for (int i = 0; i < 150; ++i) {

@@ -211,6 +211,62 @@ TEST(PackedIntegerLinear, GemmMatchesCodes) {
   }
 }
 
+// Codes at both ends of their range, where sums of 8- and 16-bit products leave their types. Scales of 1 and sums below
+// 2^24: not one rounding, so that every level of instructions gives the same integers.
+TEST(PackedIntegerLinear, ExtremeCodesGiveExactSums) {
+  Generator random(8);
+  for (const DType dtype : {DType::i4, DType::i8})
+    for (const std::int64_t columns : {128, 96, 224}) {
+      constexpr std::int64_t kRows = 5, kColumnsOfGroup = 32;
+      SCOPED_TRACE(fmt::format("{}, {} columns", to_string(dtype), columns));
+      const Tensor codes = Tensor::empty({kRows, columns}, dtype);
+      auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
+      constexpr std::array<std::uint8_t, 4> kBytes = {0x80, 0x7F, 0x88, 0x77};
+      for (std::size_t i = 0; i < codes.nbytes(); ++i) bytes[i] = i < codes.nbytes() / 2 ? 0x80 : kBytes[random.below(4)];
+      const std::int64_t groups = (columns + kColumnsOfGroup - 1) / kColumnsOfGroup;
+      const Tensor scales = Tensor::empty({kRows, groups}, DType::f32), ones = Tensor::empty({4, 1}, DType::f32);
+      fill(scales, 1);
+      fill(ones, 1);
+      const PackedMatrix weight(kColumnsOfGroup, codes, scales);
+      const Tensor x = Tensor::empty({4, columns}, DType::i8), y = Tensor::empty({4, kRows}, DType::f32);
+      for (std::int64_t i = 0; i < x.numel(); ++i)
+        x.data<std::int8_t>()[i] = i < columns || random.coin() ? std::int8_t{-128} : std::int8_t{127};
+      ASSERT_TRUE(has_integer_products(weight));
+      packed_integer_linear({x, ones, {}, weight, packed_row_sums(weight), y, {}});
+      for (std::int64_t m = 0; m < 4; ++m)
+        for (std::int64_t n = 0; n < kRows; ++n) {
+          double sum = 0;
+          for (std::int64_t k = 0; k < columns; ++k)
+            sum += x.data<std::int8_t>()[m * columns + k] * code_value(codes, n * columns + k);
+          EXPECT_EQ(get_element(y, m * kRows + n), sum) << m << ", " << n;
+        }
+    }
+}
+
+// Integers as bf16 activations and powers of two as scales: exact at every level.
+TEST(PackedLinear, SumsWithoutRoundingsAreExact) {
+  Generator random(9);
+  for (const DType dtype : {DType::i4, DType::i8, DType::f4_e2m1, DType::f8_e4m3})
+    for (const std::int64_t m : {1, 2, 4}) {
+      SCOPED_TRACE(fmt::format("{}, {} rows", to_string(dtype), m));
+      const Tensor codes = random_codes(random, {6, 160}, dtype), scales = Tensor::empty({6, 5}, DType::f32);
+      if (dtype == DType::f8_e4m3)  // a narrow range of exponents, subnormals among them
+        for (std::size_t i = 0; i < codes.nbytes(); ++i) static_cast<std::uint8_t*>(codes.raw_data())[i] &= 0x9F;
+      fill(scales, 0.25);
+      const PackedMatrix weight(32, codes, scales);
+      const Tensor x = Tensor::empty({m, 160}, DType::bf16), y = Tensor::empty({m, 6}, DType::f32);
+      for (std::int64_t i = 0; i < x.numel(); ++i) set_element(x, i, static_cast<double>(random.between(-3, 3)));
+      packed_linear({x, weight, y, {}});
+      for (std::int64_t row = 0; row < m; ++row)
+        for (std::int64_t n = 0; n < 6; ++n) {
+          double sum = 0;
+          for (std::int64_t k = 0; k < 160; ++k)
+            sum += 0.25 * get_element(x, row * 160 + k) * code_value(codes, n * 160 + k);
+          EXPECT_EQ(get_element(y, row * 6 + n), sum) << row << ", " << n;
+        }
+    }
+}
+
 TEST(PackedIntegerLinear, RefusesWhatDoesNotFit) {
   Generator random(7);
   const PackedMatrix weight = make(random, {DType::i8, DType::f32, 4, 32, 32, false});
