@@ -54,7 +54,8 @@ QUENCH_INLINE F32 load_up_to(const T* p, std::int64_t count) {
 
 // Zero-filled to whole strips.
 template <class T>
-void pack_strips(const T* b, std::int64_t stride, bool transposed, std::int64_t depth, std::int64_t columns, float* to) {
+void pack_strips(const T* b, std::int64_t stride, bool transposed, std::int64_t depth, std::int64_t columns,
+                 float* to) {
   for (std::int64_t strip = 0; strip < columns; strip += kStrip, to += depth * kStrip)
     for (std::int64_t v = 0; v < kStrip; v += kLanes) {
       const std::int64_t column = strip + v, width = columns - column;
@@ -77,7 +78,9 @@ void pack_strips(const T* b, std::int64_t stride, bool transposed, std::int64_t 
 template <class T>
 void widen(const T* from, std::int64_t stride, std::int64_t lines, std::int64_t length, float* to) {
   for (std::int64_t i = 0; i < lines; ++i)
-    for_vectors(length, [&](std::int64_t j, auto count) { store(to + i * length + j, load(from + i * stride + j, count), count); });
+    for_vectors(length, [&](std::int64_t j, auto count) {
+      store(to + i * length + j, load(from + i * stride + j, count), count);
+    });
 }
 
 struct Tile {
@@ -85,7 +88,8 @@ struct Tile {
 };
 
 template <class T>
-void add_products(const GemmArgs& args, const Tile& tile, std::int64_t begin, std::int64_t depth, const Workspace& work) {
+void add_products(const GemmArgs& args, const Tile& tile, std::int64_t begin, std::int64_t depth,
+                  const Workspace& work) {
   const std::int64_t a_stride = args.a.stride(0), b_stride = args.b.stride(0);
   const T* b = args.b.data<T>() + (args.transpose_b ? tile.column * b_stride + begin : begin * b_stride + tile.column);
   pack_strips(b, b_stride, args.transpose_b, depth, tile.columns, work.b);
@@ -106,9 +110,9 @@ void add_products(const GemmArgs& args, const Tile& tile, std::int64_t begin, st
       alignas(64) float products[kMicroRows * kStrip];
       const std::int64_t rows = std::min<std::int64_t>(kMicroRows, tile.rows - row);
       const std::int64_t vectors = pieces(std::min(kStrip, tile.columns - strip), kLanes);
-      micro_gemm<false>(MicroGemm<float>{wide + row * a_row, a_row, a_depth, work.b + strip * depth, kStrip, products,
-                                         kStrip, depth},
-                        rows, vectors);
+      micro_gemm<false>(
+          MicroGemm<float>{wide + row * a_row, a_row, a_depth, work.b + strip * depth, kStrip, products, kStrip, depth},
+          rows, vectors);
       for (std::int64_t r = 0; r < rows; ++r)
         for (std::int64_t v = 0; v < vectors * kLanes; v += kLanes) {
           float* sum = work.sums + (row + r) * kMostColumns + strip + v;
@@ -142,7 +146,7 @@ void multiply(const GemmArgs& args) {
   const MemoryScope scope(MemoryCategory::workspace);
   const std::int64_t threads = omp_in_parallel() != 0 ? 1 : std::min<std::int64_t>(omp_get_max_threads(), count);
   const Tensor space = Tensor::empty({threads, Workspace::kElements}, DType::f32);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast<int>(threads)) if (threads > 1)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast <int>(threads)) if (threads > 1)
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t thread = threads > 1 ? omp_get_thread_num() : 0;
     const Workspace work(space.data<float>() + thread * Workspace::kElements);

@@ -264,8 +264,8 @@ QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
   const int32x4_t negative = vdotq_s32(vdupq_n_s32(0), b, vdupq_n_s8(-128));
   return std::bit_cast<I32>(vdotq_s32(std::bit_cast<int32x4_t>(sum) - negative, a, b));
 #else
-  const int32x4_t products = vpaddq_s32(vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b))),
-                                        vpaddlq_s16(vmull_high_s8(a, b)));
+  const int32x4_t products =
+      vpaddq_s32(vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b))), vpaddlq_s16(vmull_high_s8(a, b)));
   return std::bit_cast<I32>(std::bit_cast<int32x4_t>(sum) + products + vshlq_n_s32(vpaddlq_s16(vpaddlq_s8(b)), 7));
 #endif
 }
@@ -320,8 +320,12 @@ struct IntegerNibbles : IntegerWay {
     return std::bit_cast<U32>(vshrq_n_s8(std::bit_cast<int8x16_t>(words), 4));
   }
 #else
-  static QUENCH_INLINE U32 low_nibbles(U32 words) { return extend(words); }
-  static QUENCH_INLINE U32 high_nibbles(U32 words) { return extend(words >> 4); }
+  static QUENCH_INLINE U32 low_nibbles(U32 words) {
+    return extend(words);
+  }
+  static QUENCH_INLINE U32 high_nibbles(U32 words) {
+    return extend(words >> 4);
+  }
   // (n ^ 8) - 8, without carries between bytes.
   static QUENCH_INLINE U32 extend(U32 words) {
     const U32 flipped = (words & 0x0F0F0F0Fu) ^ 0x08080808u;

@@ -1,6 +1,6 @@
 #pragma once
-// Dot products of 4-bit and float8 blocks with bf16 activations by BFMLALB and BFMLALT, whose sums are those of f32 FMAs
-// on widened operands; BFDOT and BFMMLA round otherwise. Interface: packed_ways.h.
+// Dot products of 4-bit and float8 blocks with bf16 activations by BFMLALB and BFMLALT, whose sums are those of f32
+// FMAs on widened operands; BFDOT and BFMMLA round otherwise. Interface: packed_ways.h.
 
 #include "core/cpu/packed_ways.h"
 
@@ -67,8 +67,8 @@ struct Bf16Nibbles : Bf16Way {
 
 // The bias 7 becomes 127. Magnitudes below 16, among them the subnormals (below 8), from a table.
 struct Bf16Float8 : Bf16Way {
-  static constexpr Bf16Tables kSmall{{0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0x8p-9f, 0x9p-9f,
-                                      0xAp-9f, 0xBp-9f, 0xCp-9f, 0xDp-9f, 0xEp-9f, 0xFp-9f}};
+  static constexpr Bf16Tables kSmall{{0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0x8p-9f,
+                                      0x9p-9f, 0xAp-9f, 0xBp-9f, 0xCp-9f, 0xDp-9f, 0xEp-9f, 0xFp-9f}};
   static constexpr int kPerLane = 4, kVectors = 2, kBlock = kPerLane * kLanes;
   static constexpr int element(int vector, int position) { return 2 * position + vector; }
 

@@ -1,6 +1,6 @@
 #pragma once
-// f32 vectors, compiled per instruction set: 16 lanes with AVX-512, 8 with AVX2, 4 with NEON and elsewhere. Namespaced by
-// level against merging by the linker.
+// f32 vectors, compiled per instruction set: 16 lanes with AVX-512, 8 with AVX2, 4 with NEON and elsewhere. Namespaced
+// by level against merging by the linker.
 //
 // Count of loads and stores: FullVector, or fewer than kLanes (zero-filled, masked). Element alignment suffices.
 

@@ -55,7 +55,9 @@ bool processor_supports(int level) noexcept {
 #else
 constexpr std::array<Level, 0> kLevels{};
 
-bool processor_supports(int level) noexcept { return level == 0; }
+bool processor_supports(int level) noexcept {
+  return level == 0;
+}
 #endif
 
 int level_limit() noexcept {

@@ -10,8 +10,8 @@
 
 namespace quench {
 
-// Levels of this architecture (cpu_level.h), 0: any processor; at most the environment's QUENCH_CPU_LEVEL. False for the
-// levels of others.
+// Levels of this architecture (cpu_level.h), 0: any processor; at most the environment's QUENCH_CPU_LEVEL. False for
+// the levels of others.
 [[nodiscard]] bool cpu_supports_level(int level) noexcept;
 
 // Number of slots with a kernel for the device type.

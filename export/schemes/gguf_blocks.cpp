@@ -55,8 +55,7 @@ void quantize_q4_0(const float* x, std::uint8_t* block) {
   const float scale = largest / -8.0f, inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
   store_half(block, scale);
   std::uint8_t codes[kSmall];
-  for (int i = 0; i < kSmall; ++i)
-    codes[i] = static_cast<std::uint8_t>(bounded_code(x[i] * inverse + 8.5f, 0, 15));
+  for (int i = 0; i < kSmall; ++i) codes[i] = static_cast<std::uint8_t>(bounded_code(x[i] * inverse + 8.5f, 0, 15));
   put_nibbles(codes, block + 2);
 }
 

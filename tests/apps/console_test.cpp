@@ -63,8 +63,8 @@ TEST_F(Console, HelpIsGivenAfterTheConfigToo) {
 TEST_F(Console, VersionNamesCommitCompilerAndLibraries) {
   const Outcome outcome = run({"--version"});
   EXPECT_EQ(outcome.status, 0);
-  for (const char* part : {"quench ", "commit ", "compiler ", "PCRE2 ", "SentencePiece ", "utf8proc ",
-                           "spdlog ", "fmt ", "nlohmann-json ", "xxHash "})
+  for (const char* part : {"quench ", "commit ", "compiler ", "PCRE2 ", "SentencePiece ", "utf8proc ", "spdlog ",
+                           "fmt ", "nlohmann-json ", "xxHash "})
     EXPECT_THAT(outcome.output, HasSubstr(part));
 #if defined(__x86_64__)
   EXPECT_THAT(outcome.output, HasSubstr("oneDNN "));

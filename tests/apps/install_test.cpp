@@ -63,7 +63,8 @@ TEST(InstallSlow, DebianPackageDependsOnTheLibrariesThatItUses) {
   ASSERT_EQ(shell(folder, "dpkg-deb --field quench_*.deb && dpkg-deb --contents quench_*.deb"), 0);
   const std::string package = read_file(folder / "out.txt");
   for (const char* line :
-       {"Package: quench\n", "Section: science\n", "Maintainer: Quench authors", "libgomp1", "libsentencepiece", "libpcre2-8", "./usr/bin/quench\n", "./usr/share/doc/quench/copyright\n",
+       {"Package: quench\n", "Section: science\n", "Maintainer: Quench authors", "libgomp1", "libsentencepiece",
+        "libpcre2-8", "./usr/bin/quench\n", "./usr/share/doc/quench/copyright\n",
         "./usr/share/doc/quench/licences/libcli11-dev\n", "./usr/share/doc/quench/examples/mlp/mlp.cpp\n",
         "./usr/share/zsh/vendor-completions/_quench\n"}) {
     EXPECT_THAT(package, HasSubstr(line));

@@ -62,8 +62,7 @@ TEST(ProcessorName, OfX86IsTheModelName) {
 
 TEST(ProcessorName, OfArmComesFromTheNumbersOfItsCore) {
   EXPECT_EQ(name_in("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\nCPU part\t: 0xd03\n"), "Neoverse V1");
-  EXPECT_EQ(name_in("CPU implementer\t: 0x61\nCPU part\t: 0x023\n"),
-            "ARM processor (implementer 0x61, part 0x023)");
+  EXPECT_EQ(name_in("CPU implementer\t: 0x61\nCPU part\t: 0x023\n"), "ARM processor (implementer 0x61, part 0x023)");
 }
 
 TEST(ProcessorName, OfAnUnknownFileIsCpu) {

@@ -222,7 +222,8 @@ TEST(PackedIntegerLinear, ExtremeCodesGiveExactSums) {
       const Tensor codes = Tensor::empty({kRows, columns}, dtype);
       auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
       constexpr std::array<std::uint8_t, 4> kBytes = {0x80, 0x7F, 0x88, 0x77};
-      for (std::size_t i = 0; i < codes.nbytes(); ++i) bytes[i] = i < codes.nbytes() / 2 ? 0x80 : kBytes[random.below(4)];
+      for (std::size_t i = 0; i < codes.nbytes(); ++i)
+        bytes[i] = i < codes.nbytes() / 2 ? 0x80 : kBytes[random.below(4)];
       const std::int64_t groups = (columns + kColumnsOfGroup - 1) / kColumnsOfGroup;
       const Tensor scales = Tensor::empty({kRows, groups}, DType::f32), ones = Tensor::empty({4, 1}, DType::f32);
       fill(scales, 1);
