@@ -37,7 +37,7 @@ struct Tiling {
   }
 };
 
-// Of a thread.
+// Buffers of a thread.
 struct Workspace {
   static constexpr std::int64_t kElements = kDepth * kMostColumns + kMostRows * (kDepth + kMostColumns);
   float* b;     // strips [depth, kStrip]

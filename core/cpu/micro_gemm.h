@@ -20,7 +20,11 @@ QUENCH_INLINE F32 load_operands(const float* p) {
   return load(p, FullVector{});
 }
 QUENCH_INLINE F32 broadcast_operand(const float* p) {
+#if defined(__aarch64__)
+  return vdupq_n_f32(*p);  // keeps -0, which adds nothing to a sum; no addition per operand
+#else
   return broadcast(*p);
+#endif
 }
 QUENCH_INLINE F32 multiply_add(F32 a, F32 b, F32 c) {
   return fma(a, b, c);
