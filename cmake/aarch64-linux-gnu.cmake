@@ -21,4 +21,5 @@ set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:
 set(ENV{PKG_CONFIG_PATH} "")
 set(ARROW_PATH ${QUENCH_CROSS_SOURCE}/.deps/aarch64/arrow CACHE PATH "Folder with include and lib of Apache Arrow")
 
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64;-L;${CMAKE_SYSROOT})
+# -R: 64 GiB of addresses. QEMU would keep 16 GiB of tables for the 4 TiB that the allocator reserves.
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64;-R;0x1000000000;-L;${CMAKE_SYSROOT})

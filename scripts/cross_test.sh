@@ -63,18 +63,46 @@ check() { # what expected got
   fi
 }
 
-# Losses of a few steps, one a line.
-losses() { # folder
-  sed -n 's/.*"train_loss": *\([0-9.]*\).*/\1/p' "$1/metrics.jsonl"
+# Losses of eight steps of a small model, one a line. $1: folder of the run; the rest: the program's command line.
+losses() {
+  local folder=$1
+  shift
+  "$@" train shakespeare_char --device=cpu --data.train=README.md --data.validation=README.md --training.steps=8 \
+    --training.threads=2 --lr_schedule.warmup_steps=1 --metrics.log_every=1 --run.folder="$folder" >"$folder.log" 2>&1 ||
+    { tail -n 5 "$folder.log" >&2; return 1; }
+  sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$folder/metrics/metrics.jsonl"
+}
+
+# Equal up to the rounding of sums in another order.
+check_losses() { # what file file
+  local worst
+  worst=$(paste "$2" "$3" | awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (NF < 2) d = 1; if (d > m) m = d }
+                                 END { printf "%.1e", NR == 8 ? m : 1 }')
+  if awk -v d="$worst" 'BEGIN { exit !(d < 1e-4) }'; then
+    echo "program: losses of $1: equal to $worst"
+    passed=$((passed + 1))
+  else
+    echo "program: losses of $1 differ by $worst"
+    paste "$2" "$3"
+    failed=$((failed + 1))
+  fi
 }
 
 run_program() {
-  local work=$build/cross_run quench=$build/quench options a b
+  local work=$PWD/$build/cross_run quench=$build/quench level
   rm -rf "$work"
   mkdir -p "$work"
-  check "level of a Cortex-A72" "aarch64 (NEON)" "$(emulate cortex-a72 "$quench" doctor 2>&1)"
-  check "level of a Neoverse N1" "aarch64 (NEON, dotprod)" "$(emulate neoverse-n1 "$quench" doctor 2>&1)"
-  check "level of the newest" "aarch64 (NEON, dotprod, bf16, i8mm)" "$(emulate max "$quench" doctor 2>&1)"
+  check "Cortex-A72" ", aarch64 (NEON)," "$(emulate cortex-a72 "$quench" doctor 2>&1)"
+  check "Neoverse N1" ", aarch64 (NEON, dotprod)," "$(emulate neoverse-n1 "$quench" doctor 2>&1)"
+  check "the newest processor" ", aarch64 (NEON, dotprod, bf16, i8mm)," "$(emulate max "$quench" doctor 2>&1)"
+  for level in 1 3; do
+    QUENCH_CPU_LEVEL=$level losses "$work/level_$level" emulate max "$quench" >"$work/losses_$level"
+  done
+  check_losses "levels 3 and 1" "$work/losses_3" "$work/losses_1"
+  if [ "$(uname -m)" = x86_64 ] && [ -x build/quench ]; then
+    losses "$work/x86_64" build/quench >"$work/losses_x86_64"
+    check_losses "aarch64 and x86_64" "$work/losses_3" "$work/losses_x86_64"
+  fi
 }
 
 for part in "${parts[@]}"; do
