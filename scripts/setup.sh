@@ -76,6 +76,8 @@ if [ "$what" = cross ]; then
     find "$root/usr/lib" "$root/lib" -type l -lname '/*' -printf '%P %l %H/%P\n' | while read -r _ target link; do
       ln -srfn "$root$target" "$link"
     done
+    # Gloo's CMake package names its library by an absolute path.
+    find "$root/usr" -name '*Targets-*.cmake' -exec sed -i 's|"/usr/|"${_IMPORT_PREFIX}/|' {} +
     rm -rf "$root/usr/share/doc" "$root/usr/share/man" "$root/usr/share/locale"
     echo "$list" >"$root/packages"
     rm -rf "$apt"
