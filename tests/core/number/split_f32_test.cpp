@@ -36,9 +36,9 @@ TEST(SplitF32, UpperHalfIsTheNearestBf16OfTheJoinedValue) {
 }
 
 TEST(SplitF32, KeepsInfinityAndNan) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(joined(kInf), kInf);
-  EXPECT_EQ(joined(-kInf), -kInf);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(joined(kInfinity), kInfinity);
+  EXPECT_EQ(joined(-kInfinity), -kInfinity);
   for (const std::uint32_t nan : {0x7FC00000u, 0x7F800001u, 0x7FFFFFFFu, 0xFFFFFFFFu, 0xFF80FFFFu}) {
     EXPECT_TRUE(std::isnan(joined(bit_cast<float>(nan)))) << std::hex << nan;
     EXPECT_EQ(split_low(bit_cast<float>(nan), bfloat16(bit_cast<float>(nan))), 0);
