@@ -1,5 +1,5 @@
 #pragma once
-// Verbs of the program, defined in apps/<verb>.cpp.
+// Verbs of the program, defined in apps/<verb>.cpp or a folder of apps/.
 
 #include "apps/command.h"
 
@@ -17,6 +17,7 @@ void add_generate_verb(const Command& app);
 void add_inspect_verb(const Command& app);
 void add_merge_lora_verb(const Command& app);
 void add_probe_verb(const Command& app);
+void add_pull_verb(const Command& app);
 void add_quantize_verb(const Command& app);
 void add_report_verb(const Command& app);
 void add_run_verb(const Command& app);

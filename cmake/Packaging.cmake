@@ -83,7 +83,7 @@ if(QUENCH_LIBRARIES)
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
   # Headers of the public API include fmt's; the static libraries are linked to the others.
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, libspdlog-dev, libxxhash-dev, libpcre2-dev, \
-libsentencepiece-dev, libutf8proc-dev, zlib1g-dev, libzstd-dev, libgloo-dev")
+libsentencepiece-dev, libutf8proc-dev, zlib1g-dev, libzstd-dev, libcurl4-openssl-dev, libssl-dev, libgloo-dev")
   if(QUENCH_X86)
     string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", libdnnl-dev")
   endif()

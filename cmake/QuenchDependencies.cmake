@@ -28,6 +28,11 @@ pkg_check_modules(ZSTD_PC REQUIRED IMPORTED_TARGET libzstd)
 add_library(Zstd::Zstd ALIAS PkgConfig::ZSTD_PC)
 pkg_check_modules(XXHASH_PC REQUIRED IMPORTED_TARGET libxxhash)
 add_library(xxHash::xxHash ALIAS PkgConfig::XXHASH_PC)
+# Since 7.58 curl keeps a request's Authorization header from other hosts.
+pkg_check_modules(CURL_PC REQUIRED IMPORTED_TARGET libcurl>=7.58)
+add_library(Curl::Curl ALIAS PkgConfig::CURL_PC)
+pkg_check_modules(CRYPTO_PC REQUIRED IMPORTED_TARGET libcrypto)
+add_library(OpenSSL::Digests ALIAS PkgConfig::CRYPTO_PC)
 
 if(QUENCH_TESTS AND NOT QUENCH_FUZZ)
   find_package(GTest REQUIRED)

@@ -66,7 +66,7 @@ report < <(
                     "recipes recipes/emulated recipes/float8 recipes/mx recipes/lora recipes/qat " \
                     "distributed/store distributed distributed/experts distributed/fsdp distributed/gloo distributed/nccl " \
                     "distributed/launcher " \
-                    "data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
+                    "data/hub data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
                     "export/schemes export/methods export/formats export/formats/compressed_tensors export/formats/torchao " \
                     "export/formats/fine_grained_float8 export/formats/modelopt export/formats/mxfp4_experts export/formats/gguf/architectures export/formats/gguf export/ptq export/table " \
                     "train/checkpoint train/objective train/step train/metrics train/model_source train/config train/model_folder train/run_folder " \

@@ -9,7 +9,7 @@ what=${1:-test}
 case $what in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 libraries=(nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libgloo-dev libpcre2-dev libsentencepiece-dev
-  libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev)
+  libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev libcurl4-openssl-dev libssl-dev)
 packages=(g++ cmake ninja-build pkg-config "${libraries[@]}")
 # GEMMs of x86-64. ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only
 # recommends them.
@@ -19,7 +19,7 @@ case $what in
   demo) packages+=(fortunes) ;;
   package) packages+=(dpkg-dev file) ;;
   test)
-    packages+=(git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev doxygen clang-16 libclang-rt-16-dev clang-format-14)
+    packages+=(git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev doxygen clang-16 libclang-rt-16-dev clang-format-14)
     ;;
   cross) packages=(cmake ninja-build pkg-config ccache g++-aarch64-linux-gnu qemu-user) ;;
   *) echo "usage: scripts/setup.sh [build|demo|package|test|cross]" >&2; exit 2 ;;
