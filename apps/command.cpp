@@ -13,6 +13,7 @@
 #include "apps/command_line.h"
 #include "core/system/check.h"
 #include "core/system/nearest_name.h"
+#include "data/hub/cache.h"
 
 namespace quench {
 namespace {
@@ -174,6 +175,16 @@ CommandOption CommandOption::environment(const std::string& variable) const {
 
 CommandOption CommandOption::delimiter(char c) const {
   option_->delimiter(c);
+  return *this;
+}
+
+CommandOption CommandOption::takes_hub_name() const {
+  option_->transform(CLI::Validator(
+      [](std::string& word) {
+        word = hub::require_local_path(word);
+        return std::string();
+      },
+      ""));
   return *this;
 }
 

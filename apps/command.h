@@ -25,6 +25,8 @@ class CommandOption {
   CommandOption type_name(const std::string& name) const;  // in help, instead of TEXT, INT, ...
   CommandOption environment(const std::string& variable) const;
   CommandOption delimiter(char c) const;  // several values per word
+  // hf:ORG/NAME stands for its folder in the cache of the Hugging Face Hub; not_found with the download if it has none.
+  CommandOption takes_hub_name() const;
   CommandOption excludes(const CommandOption& other) const;
   // Help shows the bounds.
   CommandOption positive() const;

@@ -202,15 +202,21 @@ void add_eval_verb(const Command& app) {
       "Example: quench eval --model models/llama --data wikitext.txt\n"
       "         quench eval --model models/llama --task hellaswag hellaswag_val.jsonl\n"
       "         quench eval --baseline runs/tuned --ptq models/tuned-int4 --model models/qat-int4 --data wikitext.txt");
-  verb.add_option("--model", a->models, "Model folders, checkpoints or run folders; several are compared").required();
+  verb.add_option("--model", a->models, "Model folders, checkpoints or run folders; several are compared")
+      .takes_hub_name()
+      .required();
   verb.add_option(
-      "--baseline", a->baseline,
-      "The model in full precision; with --ptq, recovery of each --model is (model - ptq) / (baseline - ptq)");
+          "--baseline", a->baseline,
+          "The model in full precision; with --ptq, recovery of each --model is (model - ptq) / (baseline - ptq)")
+      .takes_hub_name();
   verb.add_option("--ptq", a->ptq,
-                  "The baseline after post-training quantization; default: the baseline under --recipe");
-  verb.add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model");
+                  "The baseline after post-training quantization; default: the baseline under --recipe")
+      .takes_hub_name();
+  verb.add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model")
+      .takes_hub_name();
   verb.add_option("--data", a->data,
-                  "Files of text, records (JSON lines, Parquet, CSV, ...) or tokens, or folders of them");
+                  "Files of text, records (JSON lines, Parquet, CSV, ...) or tokens, or folders of them")
+      .takes_hub_name();
   verb.add_option("--metric", a->metric, std::string(kPerplexity)).show_default();
   std::string task_help = "Name and file of a task, several times: accuracy as lm-evaluation-harness has it (0-shot). ";
   for (const ChoiceTask& task : choice_tasks())
@@ -218,7 +224,8 @@ void add_eval_verb(const Command& app) {
   verb.add_option("--task", a->tasks, task_help).type_name("NAME FILE");
   verb.add_option("--limit", a->limit, "Only the first items of each task").positive();
   verb.add_option("--tokenizer", a->tokenizer,
-                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model's");
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model's")
+      .takes_hub_name();
   verb.add_option("--seq-len", a->window, "Tokens of a window; 0: the model's context").non_negative().show_default();
   verb.add_option("--stride", a->stride,
                   "Tokens from one window to the next, as in Transformers' guide to perplexity; 0: rolling windows as "

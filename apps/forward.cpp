@@ -206,8 +206,10 @@ void add_forward_verb(const Command& app) {
       app.add_command("forward", "Logits, loss and gradients of one batch, for comparing with other programs");
   verb.footer(
       "Example: quench forward --model models/llama --input batch.safetensors --output out.safetensors --grads");
-  verb.add_option("--model", options->model, "Model folder, GGUF file, checkpoint or run folder").required();
-  verb.add_option("--adapter", options->adapter, "PEFT adapter folder; --grads gives its gradients");
+  verb.add_option("--model", options->model, "Model folder, GGUF file, checkpoint or run folder")
+      .takes_hub_name()
+      .required();
+  verb.add_option("--adapter", options->adapter, "PEFT adapter folder; --grads gives its gradients").takes_hub_name();
   verb.add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")
       .required();
   verb.add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>").required();

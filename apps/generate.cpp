@@ -226,8 +226,8 @@ void add_generate_verb(const Command& app) {
   auto o = std::make_shared<GenerateOptions>();
   const Command verb = app.add_command("generate", "Continue a prompt, or answer in a conversation");
   verb.footer("Example: quench generate --model runs/demo/export --prompt \"Once upon a time\" --temperature 0.8");
-  verb.add_option("--model", o->model, "Model folder, GGUF file, checkpoint or run folder").required();
-  verb.add_option("--adapter", o->adapter, "PEFT adapter folder");
+  verb.add_option("--model", o->model, "Model folder, GGUF file, checkpoint or run folder").takes_hub_name().required();
+  verb.add_option("--adapter", o->adapter, "PEFT adapter folder").takes_hub_name();
   const CommandOption text = verb.add_option("--prompt", o->prompt, "Text to continue");
   const CommandOption file =
       verb.add_option("--prompt-file", o->prompt_file, "File with the text to continue").excludes(text);
@@ -251,7 +251,8 @@ void add_generate_verb(const Command& app) {
   verb.add_option("--chat-template-kwargs", o->chat_template_kwargs,
                   "Arguments of the template, a JSON object such as {\"enable_thinking\": false}");
   verb.add_option("--tokenizer", o->tokenizer,
-                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model folder's");
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model folder's")
+      .takes_hub_name();
   verb.add_option("--max-new-tokens", o->max_new_tokens,
                   "Tokens to generate at most; default: 128, or to the end of the model's context")
       .non_negative();

@@ -45,14 +45,16 @@ void add_merge_lora_verb(const Command& app) {
   const Command verb = app.add_command("merge-lora", "Add a LoRA adapter to a model's weights");
   verb.footer("Example: quench merge-lora --model models/llama --adapter runs/x/export --output models/llama-x");
   verb.add_option("--model", o->model, "Model folder, checkpoint or run folder; one of a LoRA run has its adapter")
+      .takes_hub_name()
       .required();
-  verb.add_option("--adapter", o->adapter, "PEFT adapter folder");
+  verb.add_option("--adapter", o->adapter, "PEFT adapter folder").takes_hub_name();
   verb.add_option("--output", o->output, "Folder to write; an earlier export is replaced").required();
   verb.add_flag("--overwrite", o->overwrite,
                 "Write into a folder with other files, replacing only files of the same names");
   verb.add_option("--dtype", o->dtype, "auto (the model's), f32 or bf16").show_default();
   verb.add_option("--tokenizer", o->tokenizer,
-                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model's");
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model's")
+      .takes_hub_name();
   verb.add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes").positive().show_default();
   verb.add_flag("--json", o->json, "Print the result as JSON");
   verb.on_run([o] { run(*o); });

@@ -11,7 +11,9 @@ void add_quantize_verb(const Command& app) {
   const Command verb = app.add_command("quantize", "Quantize a trained model and write it as a model folder");
   verb.footer(
       "Example: quench quantize --model runs/demo/export --scheme int4_weight_only_g32 --output models/demo-int4");
-  verb.add_option("--model,--checkpoint", o->source, "Model folder, checkpoint (step-N), or run folder").required();
+  verb.add_option("--model,--checkpoint", o->source, "Model folder, checkpoint (step-N), or run folder")
+      .takes_hub_name()
+      .required();
   o->add_to(verb);
   verb.on_run([o] { run_export(*o); });
 }

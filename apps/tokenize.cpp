@@ -195,12 +195,13 @@ void add_tokenize_verb(const Command& app) {
   verb.footer(
       "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
   verb.require_commands(0, 1);
-  verb.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder"));
+  verb.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder")).takes_hub_name();
   verb.add_option("--config", a->config,
                   "Run config whose tokenizer is used, with the tokens of model.add_tokens, in place of --tokenizer");
   verb.add_option("--add-token", a->add_tokens, "Special token that the tokenizer learns; may be repeated");
   verb.add_option("--input", a->options.inputs,
-                  "Files, patterns or folders, packed by gzip or zstd or not; - for standard input");
+                  "Files, patterns or folders, packed by gzip or zstd or not; - for standard input")
+      .takes_hub_name();
   verb.add_option("--output", a->options.output, "Folder to write");
   verb.add_flag("--overwrite", a->options.overwrite, "Replace a folder that holds token shards and nothing else");
   verb.add_option("--validation", a->options.validation_fraction, "Fraction to hold out").show_default();
@@ -228,6 +229,7 @@ void add_tokenize_verb(const Command& app) {
   train
       .add_option("--input", t->inputs,
                   "Files, patterns or folders, packed by gzip or zstd or not; - for standard input")
+      .takes_hub_name()
       .required();
   train.add_option("--output", t->output, "Folder to write").required();
   train.add_flag("--overwrite", t->overwrite, "Replace the tokenizer that the folder holds");

@@ -136,10 +136,13 @@ void add_tokenize_show(const Command& tokenize) {
   show.footer(
       "Examples: quench tokenize show --tokenizer models/llama 'Hello, world'\n"
       "          quench tokenize show --tokenizer models/llama --input chats.jsonl --record 1");
-  show.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder")).required();
+  show.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder"))
+      .takes_hub_name()
+      .required();
   const CommandOption text = show.add_option("text", a->text, "The text");
   show.add_option("--input", a->input,
-                  "A file that holds the text, or - for standard input; with --record, a file of records");
+                  "A file that holds the text, or - for standard input; with --record, a file of records")
+      .takes_hub_name();
   show.add_option("--record", a->record,
                   "Show this record of --input as training reads it, the first is 1: trained tokens in colour on a "
                   "terminal, elsewhere in [[ ]], and how many are trained and dropped");

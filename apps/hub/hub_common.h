@@ -16,7 +16,4 @@ namespace quench {
 // continues".
 void run_stoppable(const std::function<void()>& work, const std::string& consequence);
 
-// "270.6 MB"
-[[nodiscard]] std::string size_text(std::uint64_t bytes);
-
 }  // namespace quench

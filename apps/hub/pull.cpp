@@ -12,6 +12,7 @@
 #include "data/hub/cache.h"
 #include "data/hub/pull.h"
 #include "train/metrics/progress_line.h"
+#include "train/model_folder/model_card.h"
 
 namespace quench {
 namespace {

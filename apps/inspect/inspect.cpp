@@ -204,6 +204,7 @@ void add_inspect_verb(const Command& app) {
           "path", o->path,
           "Model or PEFT adapter folder, GGUF file, checkpoint (step-N), checkpoint folder, run folder, token file "
           "or folder of shards")
+      .takes_hub_name()
       .required();
   verb.add_flag("--tensors", o->tensors, "List every tensor");
   verb.add_flag("--verify", o->verify, "Compare every stored byte of a checkpoint, or of token shards, with its hash");

@@ -31,11 +31,13 @@ void ExportOptions::add_to(const Command& verb) {
   verb.add_option(
       "--sparsity", sparsity,
       fmt::format("{}: prune weights first, as the recipes sparse24... do, except those of --exclude", rules));
-  verb.add_option("--tokenizer", tokenizer, tokenizer_option_help("Tokenizer file or folder") + "; default: the run's");
+  verb.add_option("--tokenizer", tokenizer, tokenizer_option_help("Tokenizer file or folder") + "; default: the run's")
+      .takes_hub_name();
   verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes").positive().show_default();
   verb.add_option("--perplexity", perplexity,
                   "Evaluation data (text, records or tokens): perplexity before and after quantization goes into the "
-                  "report and the model card");
+                  "report and the model card")
+      .takes_hub_name();
   verb.add_option("--device", device, "Device of calibration and --perplexity: auto, cpu, cuda or cuda:N")
       .show_default();
   verb.add_option("--memory-limit", memory_limit, kMemoryLimitHelp);

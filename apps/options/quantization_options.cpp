@@ -14,8 +14,9 @@ void QuantizationOptions::add_to(const Command& verb) {
   verb.add_option("--embeddings", section.embeddings, "Scheme of the embedding table; default: high precision");
   verb.add_option("--exclude", exclude, "Patterns of layers that stay in high precision").delimiter(',').show_default();
   verb.add_option(
-      "--calibration", section.calibration,
-      "Calibration data for methods and schemes that need it: files of text, records or tokens, or folders of them");
+          "--calibration", section.calibration,
+          "Calibration data for methods and schemes that need it: files of text, records or tokens, or folders of them")
+      .takes_hub_name();
   verb.add_option("--calibration-samples", section.calibration_samples, "Number of calibration sequences")
       .positive()
       .show_default();

@@ -45,4 +45,14 @@ std::string local_path(const std::string& text) {
   return snapshot.empty() ? text : snapshot.string();
 }
 
+std::string require_local_path(const std::string& text) {
+  if (!text.starts_with(kScheme)) return text;
+  const HubName name = parse_hub_name(text);
+  const fs::path cache = cache_folder(), snapshot = cached_snapshot(cache, name);
+  QUENCH_CHECK_AS(ErrorCode::not_found, !snapshot.empty(),
+                  "{} is not in the cache of the Hugging Face Hub ({}); download it with `quench pull {}`", text,
+                  cache.string(), text);
+  return snapshot.string();
+}
+
 }  // namespace quench::hub

@@ -31,5 +31,8 @@ struct CacheFolder {
 // A path, or hf:ORG/NAME: its snapshot in the cache. Other texts, and names that the cache lacks, are returned as they
 // are.
 [[nodiscard]] std::string local_path(const std::string& text);
+// The same; throws not_found with the download for a name that the cache lacks, bad_config for hf: before anything
+// else.
+[[nodiscard]] std::string require_local_path(const std::string& text);
 
 }  // namespace quench::hub

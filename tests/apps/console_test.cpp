@@ -105,7 +105,7 @@ TEST_F(Console, LogHoldsWhatTheConsoleShows) {
 }
 
 TEST_F(Console, HubNamesAreAnsweredWithTheDownload) {
-  const std::string hint = "`hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B`";
+  const std::string hint = "`quench pull hf:meta-llama/Llama-3.2-1B`";
   EXPECT_THAT(run({"generate", "--model", "meta-llama/Llama-3.2-1B", "--prompt", "x"}).errors, HasSubstr(hint));
   EXPECT_THAT(run({"train", "finetune_llama-3.2-1b", "--model.path=meta-llama/Llama-3.2-1B"}).errors, HasSubstr(hint));
 }

@@ -52,7 +52,7 @@ class HubServer {
                  const std::string& revision = "main");
   void set(const Behaviour& behaviour);
 
-  // Of a revision.
+  // Content of a revision.
   [[nodiscard]] std::map<std::string, ServedFile> files(const std::string& repo,
                                                         const std::string& revision = "main") const;
   [[nodiscard]] std::string commit(const std::string& repo, const std::string& revision = "main") const;

@@ -61,7 +61,7 @@ struct HubServer::State {
   mutable std::mutex mutex;
   std::map<std::string, ServedRepo> repos;
   std::map<std::string, std::string> storage;                       // contents by SHA-256
-  std::map<std::string, std::map<int, std::string>> storage_parts;  // of uploads
+  std::map<std::string, std::map<int, std::string>> storage_parts;  // parts of uploads
   Behaviour behaviour;
   std::vector<SeenRequest> requests;
   std::atomic<std::uint64_t> sent = 0;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/system/nearest_name.h"
+#include "data/hub/cache.h"
 
 namespace quench {
 namespace {
@@ -144,7 +145,7 @@ ReadError Codec<std::string>::read(const Json& value, const ValueRule& rule, std
   } else if (text.empty() || text.find('\0') != std::string::npos) {
     return wrong_value(type(rule), value);
   }
-  target = text;
+  target = rule.is_path ? hub::local_path(text) : text;
   return std::nullopt;
 }
 Json Codec<std::string>::write(const std::string& value, const ValueRule& rule) {

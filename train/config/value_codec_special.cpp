@@ -17,7 +17,8 @@ const ValueRule& weight_rule() {
 }
 
 ReadError read_source(const Json& value, DataSource& target) {
-  if (value.is_string()) return Codec<std::string>::read(value, {}, target.path);
+  static const ValueRule path{.is_path = true};
+  if (value.is_string()) return Codec<std::string>::read(value, path, target.path);
   if (!value.is_object()) return wrong_value("path or {\"path\": ..., \"weight\": ...}", value);
   const auto inside = [](ReadError error, std::string_view key) {
     if (error) error->reason = fmt::format("{}: {}", key, error->reason);
@@ -28,7 +29,7 @@ ReadError read_source(const Json& value, DataSource& target) {
     ReadError error;
     if (key == "path") {
       has_path = true;
-      error = inside(Codec<std::string>::read(member, {}, target.path), key);
+      error = inside(Codec<std::string>::read(member, path, target.path), key);
     } else if (key == "weight") {
       error = inside(Codec<double>::read(member, weight_rule(), target.weight.emplace()), key);
     } else {

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <optional>
+
+#include "data/hub/hub_name.h"
 
 namespace quench {
 namespace {
@@ -24,24 +27,30 @@ std::string_view hub_name(std::string_view path) {
   return name;
 }
 
+// Hint of hf:OWNER/NAME, which would stand for a folder if the cache had it; empty for others.
+std::string absent_hint(std::string_view path) {
+  const std::optional<hub::HubName> name = hub::find_hub_name(path);
+  return name ? fmt::format("; it is not in the cache of the Hugging Face Hub: download it with `quench pull {}`", path)
+              : std::string();
+}
+
 }  // namespace
 
 std::string hub_hint(std::string_view path) {
-  const std::string_view name = hub_name(path);
-  if (name.empty()) return {};
-  return fmt::format(
-      "; models of the Hugging Face Hub are downloaded first: `hf download {} --local-dir {}` (older: huggingface-cli "
-      "download), then name the folder {}",
-      path, name, name);
+  if (std::string absent = absent_hint(path); !absent.empty()) return absent;
+  if (hub_name(path).empty()) return {};
+  return fmt::format("; models of the Hugging Face Hub are downloaded first: `quench pull hf:{}`, then name it hf:{}",
+                     path, path);
 }
 
 std::string hub_data_hint(std::string_view path) {
+  if (std::string absent = absent_hint(path); !absent.empty()) return absent;
   const std::string_view name = hub_name(path);
   if (name.empty() || name.find('.') != std::string_view::npos) return {};
   return fmt::format(
-      "; data sets of the Hugging Face Hub are downloaded first: `hf download {} --repo-type dataset --local-dir {}`, "
-      "then name the folder {}",
-      path, name, name);
+      "; data sets of the Hugging Face Hub are downloaded first: `quench pull hf:datasets/{}`, then name it "
+      "hf:datasets/{}",
+      path, path);
 }
 
 }  // namespace quench

@@ -6,6 +6,7 @@
 
 #include "core/system/check.h"
 #include "core/system/missing_path.h"
+#include "data/hub/cache.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "export/formats/gguf/reader.h"
 #include "export/table/open_stored_weights.h"
@@ -72,7 +73,9 @@ void require_readable(const fs::path& path, std::string_view role) {
   if (status.type() == fs::file_type::not_found) {
     const std::string hub = hub_hint(path.string());
     QUENCH_FAIL(ErrorCode::not_found, "{} {} does not exist{}", role, path.string(),
-                hub.empty() ? missing_path_text(path) : working_directory_text(path) + hub);
+                hub.empty()                               ? missing_path_text(path)
+                : path.string().starts_with(hub::kScheme) ? hub
+                                                          : working_directory_text(path) + hub);
   }
   QUENCH_CHECK_AS(ErrorCode::io, !error, "{} {} cannot be read: {}", role, path.string(), error.message());
   if (is_gguf_path(path)) return;
@@ -122,7 +125,8 @@ std::optional<ModelSource> ModelSource::look(const fs::path& folder) {
   return std::nullopt;
 }
 
-ModelSource ModelSource::open(const fs::path& path, std::string_view role) {
+ModelSource ModelSource::open(const fs::path& named, std::string_view role) {
+  const fs::path path = hub::local_path(named.string());
   require_readable(path, role);
   if (is_gguf_path(path)) {
     ModelSource source(ModelSourceKind::gguf_file, path);

@@ -33,8 +33,8 @@ enum class ModelSourceKind : std::uint8_t {
 // Safetensors take precedence over GGUF. Opening reads only file names and config.json.
 class ModelSource {
  public:
-  // Throws not_found for an absent path or an unrecognized folder, bad_config for an unsupported file or several GGUF
-  // files, io for an unreadable path. `role`: for messages.
+  // hf:ORG/NAME: its folder in the cache of the hub. Throws not_found for an absent path or an unrecognized folder,
+  // bad_config for an unsupported file or several GGUF files, io for an unreadable path. `role`: for messages.
   [[nodiscard]] static ModelSource open(const std::filesystem::path& path, std::string_view role = "model folder");
   // nullopt instead of not_found.
   [[nodiscard]] static std::optional<ModelSource> find(const std::filesystem::path& path);

@@ -196,7 +196,7 @@ TEST_F(HubPull, WrongDigestIsAnErrorAndLeavesNothing) {
   const fs::path repo = settings_.cache / "models--org--model";
   EXPECT_FALSE(fs::exists(repo / "refs" / "main"));
   for (const fs::directory_entry& blob : fs::directory_iterator(repo / "blobs"))
-    EXPECT_TRUE(blob.file_size() == 0) << blob.path();  // of parts and of the empty file
+    EXPECT_TRUE(blob.file_size() == 0) << blob.path();  // parts and the empty file
   server_.set({});
   expect_files(fetch().folder);
 }

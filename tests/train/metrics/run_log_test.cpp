@@ -91,14 +91,15 @@ TEST(ProgressLine, TextNamesShareSizeRateAndTimeLeft) {
 
 TEST(HubHint, NamesTheDownloadOfWhatLooksLikeAModel) {
   const std::string hint = hub_hint("meta-llama/Llama-3.2-1B");
-  EXPECT_THAT(hint, HasSubstr("`hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B`"));
+  EXPECT_THAT(hint, HasSubstr("`quench pull hf:meta-llama/Llama-3.2-1B`"));
   for (const char* path : {"models", "/meta-llama/Llama", "./a/b", "a/b/c", "a/", "../a", "runs/x y", ""})
     EXPECT_EQ(hub_hint(path), "") << path;
-  EXPECT_THAT(
-      hub_data_hint("tatsu-lab/alpaca"),
-      HasSubstr("`hf download tatsu-lab/alpaca --repo-type dataset --local-dir alpaca`, then name the folder alpaca"));
+  EXPECT_THAT(hub_data_hint("tatsu-lab/alpaca"),
+              HasSubstr("`quench pull hf:datasets/tatsu-lab/alpaca`, then name it hf:datasets/tatsu-lab/alpaca"));
   for (const char* path : {"train.jsonl", "data/train.jsonl", "data/*.parquet", "/a/b"})
     EXPECT_EQ(hub_data_hint(path), "") << path;
+  for (const std::string& absent : {hub_hint("hf:absent-owner/absent"), hub_data_hint("hf:absent-owner/absent")})
+    EXPECT_THAT(absent, HasSubstr("not in the cache of the Hugging Face Hub: download it with `quench pull"));
 }
 
 }  // namespace

@@ -261,7 +261,8 @@ TEST_F(ModelSourceTest, EmptyAndForeignFoldersAreNamedWithTheirContents) {
 TEST_F(ModelSourceTest, MissingPathsAndOtherFilesAreNamed) {
   EXPECT_THAT(open_error(temp_ / "none", ErrorCode::not_found),
               AllOf(HasSubstr("model folder " + (temp_ / "none").string()), HasSubstr("does not exist")));
-  EXPECT_THAT(open_error("some-owner/some-model", ErrorCode::not_found), HasSubstr("hf download"));
+  EXPECT_THAT(open_error("some-owner/some-model", ErrorCode::not_found),
+              HasSubstr("`quench pull hf:some-owner/some-model`"));
   EXPECT_THAT(open_error(temp_ / "none.gguf", ErrorCode::not_found), HasSubstr("does not exist"));
   EXPECT_THAT(error_of([&] { (void)ModelSource::open(temp_ / "none", "adapter folder"); }, ErrorCode::not_found),
               HasSubstr("adapter folder " + (temp_ / "none").string()));

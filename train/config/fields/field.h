@@ -19,6 +19,7 @@ struct ValueRule {
   bool above_minimum = false;  // exclusive minimum
   bool below_maximum = false;
   bool nullable = false;                  // strings: null is the empty string
+  bool is_path = false;                   // strings: hf:ORG/NAME becomes its folder in the cache (data/hub/cache.h)
   bool or_one = false;                    // lists of strings: one string is a list of it
   std::vector<std::string> choices = {};  // strings and dtypes
   std::string unset_word = {};            // optional dtypes: "no value"

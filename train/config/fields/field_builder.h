@@ -42,6 +42,14 @@ inline ValueRule one_of(std::vector<std::string> choices) {
 inline ValueRule optional_text() {
   return {.nullable = true};
 }
+// A path, a word or a name of the Hugging Face Hub.
+inline ValueRule path_value() {
+  return {.is_path = true};
+}
+// A path, a word or a name of the Hugging Face Hub, or null for none.
+inline ValueRule optional_path() {
+  return {.nullable = true, .is_path = true};
+}
 
 // Address of a member in a config; null if its section is absent.
 struct MemberAccess {

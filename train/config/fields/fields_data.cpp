@@ -68,7 +68,7 @@ void add_data_fields(Fields& fields) {
   add_field(fields, "data.on_long", QUENCH_MEMBER(data.on_long), any_value(), guarded,
             "Documents longer than a sequence, with multipack or without packing: split over several sequences, "
             "truncate to one, or drop; counted at the start.");
-  add_field(fields, "data.tokenizer", QUENCH_MEMBER(data.tokenizer), optional_text(), guarded,
+  add_field(fields, "data.tokenizer", QUENCH_MEMBER(data.tokenizer), optional_path(), guarded,
             fmt::format("Tokenizer for text: {}.", tokenizer_choices()),
             "the tokenizer in model.path, else the one next to the token shards");
   add_field(fields, "data.eos", QUENCH_MEMBER(data.eos), any_value(), guarded,

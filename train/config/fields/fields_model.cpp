@@ -219,8 +219,9 @@ void add_model_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "model.preset", QUENCH_MEMBER(model.preset), optional_text(), free,
             "Architecture by name (quench config ls); other fields of this section override it.");
-  add_field(fields, "model.path", QUENCH_MEMBER(model.path), optional_text(), free,
-            "Hugging Face model folder: config.json, safetensors, tokenizer.");
+  add_field(fields, "model.path", QUENCH_MEMBER(model.path), optional_path(), free,
+            "Hugging Face model folder: config.json, safetensors, tokenizer; or hf:ORG/NAME, which `quench pull` "
+            "downloads.");
   add_field(fields, "model.init", QUENCH_MEMBER(model.init), any_value(), free,
             "Weights at the start: from model.path, or random.", "load with model.path, else random");
   add_field(fields, "model.add_tokens", QUENCH_MEMBER(model.add_tokens), any_value(), fixed,

@@ -8,7 +8,7 @@ namespace quench {
 void add_distill_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(
-      fields, "distill.teacher", QUENCH_OBJECTIVE_MEMBER(DistillSection, teacher), optional_text(), guarded,
+      fields, "distill.teacher", QUENCH_OBJECTIVE_MEMBER(DistillSection, teacher), optional_path(), guarded,
       "Teacher: base, the frozen weights under adapters, in high precision; initial, a frozen copy of the weights "
       "at step 0; or a model folder of the same vocabulary, in any format that model.path reads.",
       "base with section lora, else initial");

@@ -24,7 +24,8 @@ void add_preference_fields(Fields& fields) {
             above(0), guarded, "Weight of desirable answers in kto.");
   add_field(fields, "preference.undesirable_weight", QUENCH_OBJECTIVE_MEMBER(PreferenceSection, undesirable_weight),
             above(0), guarded, "Weight of undesirable answers in kto.");
-  add_field(fields, "preference.reference", QUENCH_OBJECTIVE_MEMBER(PreferenceSection, reference), any_value(), guarded,
+  add_field(fields, "preference.reference", QUENCH_OBJECTIVE_MEMBER(PreferenceSection, reference), path_value(),
+            guarded,
             "Reference model of dpo, ipo and kto: base, the model without its adapters, computed in every step; "
             "initial, the model as it is before the first step, or a model folder, both computed once before the "
             "first step and stored in data.cache; auto: base with adapters, else initial.");
