@@ -2,8 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <sstream>
@@ -112,17 +110,6 @@ template <class T>
 struct Unwrapped<std::vector<T>> {
   using Type = T;
 };
-
-// Decimal numbers of the whole word alone: CLI11 reads 010 as 8 and -1 as the largest unsigned number.
-template <class T>
-bool is_number(std::string_view word) {
-  if (word.starts_with('+')) word.remove_prefix(1);
-  T number{};
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if constexpr (std::is_floating_point_v<T>)
-    if (!std::isfinite(number)) return false;
-  return error == std::errc() && end == word.data() + word.size();
-}
 
 // Check that runs before the bounds, which read the number.
 template <class T>

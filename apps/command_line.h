@@ -1,7 +1,12 @@
 #pragma once
 // Words of the command line before a verb's own parsing.
 
+#include <charconv>
+#include <cmath>
 #include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "apps/command.h"
@@ -27,6 +32,17 @@ inline constexpr char kProtected = '\x1F';
 // a delimiter are not protected.
 void protect_brackets(Command command, std::vector<std::string>& words);
 [[nodiscard]] std::string unprotected(std::string word);
+
+// Decimal numbers of the whole word alone: CLI11 reads 010 as 8 and -1 as the largest unsigned number.
+template <class T>
+[[nodiscard]] bool is_number(std::string_view word) {
+  if (word.starts_with('+')) word.remove_prefix(1);
+  T number{};
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if constexpr (std::is_floating_point_v<T>)
+    if (!std::isfinite(number)) return false;
+  return error == std::errc() && end == word.data() + word.size();
+}
 
 // Integer without leading zeros and without a plus.
 [[nodiscard]] std::string plain_integer(std::string word);

@@ -106,6 +106,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::add_quantize_verb(app);
     quench::add_inspect_verb(app);
     quench::add_pull_verb(app);
+    quench::add_push_verb(app);
     quench::add_estimate_verb(app);
     quench::add_probe_verb(app);
     quench::add_config_verb(app);

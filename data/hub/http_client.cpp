@@ -67,6 +67,13 @@ bool is_broken_connection(CURLcode code) {
   }
 }
 
+template <class T>
+void set_option(void* curl, CURLoption option, T value) {
+  const CURLcode code = curl_easy_setopt(curl, option, value);
+  QUENCH_CHECK_AS(ErrorCode::failed, code == CURLE_OK, "libcurl: option {}: {}", static_cast<int>(option),
+                  curl_easy_strerror(code));
+}
+
 std::string escaped(std::string_view text, std::string_view kept) {
   std::string result;
   for (const char c : text) {
@@ -170,7 +177,7 @@ struct HttpClient::Transfer {
     QUENCH_CHECK_AS(ErrorCode::io, got > 0, "{}: {}", request.file->path.string(),
                     got == 0 ? "the file became shorter while it was sent" : errno_text(errno));
     file_sent += static_cast<std::uint64_t>(got);
-    if (request.sent) request.sent(static_cast<std::uint64_t>(got));
+    if (request.sent) request.sent(file_sent);
     return static_cast<std::size_t>(got);
   }
 };
@@ -188,11 +195,7 @@ HttpClient::~HttpClient() {
 void HttpClient::prepare(Transfer& transfer) {
   const HttpRequest& request = transfer.request;
   curl_easy_reset(curl_);  // keeps connections
-  const auto set = [&](CURLoption option, auto value) {
-    const CURLcode code = curl_easy_setopt(curl_, option, value);
-    QUENCH_CHECK_AS(ErrorCode::failed, code == CURLE_OK, "{}: libcurl: {}", shown_url(request.url),
-                    curl_easy_strerror(code));
-  };
+  const auto set = [&](CURLoption option, auto value) { set_option(curl_, option, value); };
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_USERAGENT, "quench/" QUENCH_VERSION);
@@ -221,7 +224,13 @@ void HttpClient::prepare(Transfer& transfer) {
   const bool own = request.url.starts_with(settings_.endpoint + "/");
   if (own && !settings_.token.empty() && settings_.may_send_token()) add(settings_.token.header());
   set(CURLOPT_HTTPHEADER, transfer.headers);
+  set_body(transfer);
+  set_callbacks(transfer);
+}
 
+void HttpClient::set_body(Transfer& transfer) {
+  const HttpRequest& request = transfer.request;
+  const auto set = [&](CURLoption option, auto value) { set_option(curl_, option, value); };
   if (request.file) {
     transfer.file = ::open(request.file->path.c_str(), O_RDONLY | O_CLOEXEC);
     QUENCH_CHECK_AS(ErrorCode::io, transfer.file >= 0, "{}: {}", request.file->path.string(), errno_text(errno));
@@ -248,7 +257,10 @@ void HttpClient::prepare(Transfer& transfer) {
     set(CURLOPT_POSTFIELDS, request.body.c_str());
   }
   if (request.method != "GET") set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
+}
 
+void HttpClient::set_callbacks(Transfer& transfer) {
+  const auto set = [&](CURLoption option, auto value) { set_option(curl_, option, value); };
   set(CURLOPT_HEADERDATA, &transfer);
   set(
       CURLOPT_HEADERFUNCTION, +[](char* text, std::size_t size, std::size_t count, void* data) -> std::size_t {

@@ -73,7 +73,7 @@ struct HttpRequest {
   // Takes the body of a successful answer. Both may throw; `begin` comes before the first bytes.
   std::function<void(const HttpResponse&)> begin{};
   std::function<void(std::span<const std::byte>)> sink{};
-  std::function<void(std::uint64_t)> sent{};  // bytes of `file` sent since the last call
+  std::function<void(std::uint64_t)> sent{};  // bytes of `file` that this attempt has sent
 };
 
 class HttpClient {
@@ -98,6 +98,8 @@ class HttpClient {
  private:
   struct Transfer;
   void prepare(Transfer& transfer);
+  void set_body(Transfer& transfer);
+  void set_callbacks(Transfer& transfer);
 
   const HubSettings& settings_;
   StopPoll stop_;

@@ -42,6 +42,7 @@ void HubServer::State::start() {
   add_reading();
   add_storage();
   add_writing();
+  add_uploads();
   hub.start();
   storage_server.start();
 }

@@ -46,6 +46,7 @@ struct HubServer::State {
   void add_reading();  // hub_reading.cpp
   void add_storage();  // hub_reading.cpp
   void add_writing();  // hub_writing.cpp
+  void add_uploads();  // hub_writing.cpp
 
   // Records it; false: answered with an error.
   bool admit(const httplib::Request& request, httplib::Response& response);

@@ -113,6 +113,10 @@ void HubServer::State::add_writing() {
     }
     response.set_content(Json(Json::Object{{"files", std::move(files)}}).dump(), "application/json");
   });
+}
+
+void HubServer::State::add_uploads() {
+  httplib::Server& server = hub.server;
   server.Post(R"(/([^/]+/[^/]+)\.git/info/lfs/objects/batch)",
               [this](const httplib::Request& request, httplib::Response& response) {
                 if (!admit(request, response)) return;
