@@ -34,4 +34,12 @@ void run_stoppable(const std::function<void()>& work, const std::string& consequ
   }
 }
 
+std::string bytes_text(std::uint64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes >= 1'000'000'000) return fmt::format("{:.2f} GB", value * 1e-9);
+  if (bytes >= 1'000'000) return fmt::format("{:.1f} MB", value * 1e-6);
+  if (bytes >= 1'000) return fmt::format("{:.1f} kB", value * 1e-3);
+  return fmt::format("{} bytes", bytes);
+}
+
 }  // namespace quench

@@ -1,6 +1,7 @@
 #pragma once
 // Parts that the verbs of the Hugging Face Hub share.
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -15,5 +16,8 @@ namespace quench {
 // Runs work that hub::Stopped may leave: a message and the exit status of the signal. `consequence`: "the same command
 // continues".
 void run_stoppable(const std::function<void()>& work, const std::string& consequence);
+
+// "270.6 MB"
+[[nodiscard]] std::string bytes_text(std::uint64_t bytes);
 
 }  // namespace quench

@@ -12,7 +12,6 @@
 #include "data/hub/cache.h"
 #include "data/hub/pull.h"
 #include "train/metrics/progress_line.h"
-#include "train/model_folder/model_card.h"
 
 namespace quench {
 namespace {
@@ -52,15 +51,15 @@ void print_left_out(const hub::FileChoice& choice) {
     for (const hub::HubFile& file : files) bytes += file.size;
     std::printf("left out, next to safetensors: weights of %s (%s%s, %s)\n", format.c_str(), files.front().path.c_str(),
                 files.size() > 1 ? fmt::format(" and {} more", files.size() - 1).c_str() : "",
-                size_text(bytes).c_str());
+                bytes_text(bytes).c_str());
   }
   if (!choice.left_out.empty()) std::printf("--include '*' downloads them too\n");
 }
 
 void print_plan(const hub::PullPlan& plan) {
   for (const hub::HubFile& file : plan.choice.files)
-    std::printf("%12s  %s\n", size_text(file.size).c_str(), file.path.c_str());
-  std::printf("%12s  %zu files of %s at commit %s\n", size_text(plan.bytes()).c_str(), plan.choice.files.size(),
+    std::printf("%12s  %s\n", bytes_text(file.size).c_str(), file.path.c_str());
+  std::printf("%12s  %zu files of %s at commit %s\n", bytes_text(plan.bytes()).c_str(), plan.choice.files.size(),
               plan.name.text().c_str(), plan.commit.c_str());
   print_left_out(plan.choice);
 }
@@ -109,8 +108,8 @@ void run_pull(PullArguments& a) {
                                    {"files", files_json(plan)}});
   if (a.quiet) return;
   std::printf("%s at commit %s: %zu files, %s; fetched %zu files, %s\n", name.text().c_str(), plan.commit.c_str(),
-              plan.choice.files.size(), size_text(plan.bytes()).c_str(), result.fetched_files,
-              size_text(result.fetched_bytes).c_str());
+              plan.choice.files.size(), bytes_text(plan.bytes()).c_str(), result.fetched_files,
+              bytes_text(result.fetched_bytes).c_str());
   print_left_out(plan.choice);
   std::printf("%s\n%s\n", result.folder.c_str(), next_command(name, result.folder, a.options.folder.empty()).c_str());
 }

@@ -80,9 +80,9 @@ void print_dry_run(const PushArguments& a, const hub::HubName& name, const Folde
   for (const std::string& file : files.pushed) {
     const std::uint64_t bytes = fs::file_size(a.folder / file);
     total += bytes;
-    std::printf("%12s  %s\n", size_text(bytes).c_str(), file.c_str());
+    std::printf("%12s  %s\n", bytes_text(bytes).c_str(), file.c_str());
   }
-  std::printf("%12s  %zu files to %s\n", size_text(total).c_str(), files.pushed.size(), name.text().c_str());
+  std::printf("%12s  %zu files to %s\n", bytes_text(total).c_str(), files.pushed.size(), name.text().c_str());
   print_names("not of the model, stay here", files.left);
 }
 

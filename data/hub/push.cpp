@@ -36,6 +36,8 @@ PushResult push(const HubSettings& settings, const HubName& name, const std::fil
                 const std::vector<std::string>& names, const PushOptions& options) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, name.id.find('/') != std::string::npos,
                   "{} has no organization or user; a push goes to hf:ORG/NAME", name.text());
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !is_commit(name.revision), "{}: a push goes to a branch, not to a commit",
+                  name.text());
   require_token(settings);
   HttpClient client(settings, options.stop);
   PushResult result;

@@ -70,8 +70,6 @@ RevisionState ensure_revision(HttpClient& client, const HubName& name, bool is_p
     require_success(client, name, response, "the revision");
     return state;
   }
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !is_commit(name.revision), "{}: a push goes to a branch, not to a commit",
-                  name.text());
   create_branch(client, name);
   return state == RevisionState::existing ? RevisionState::new_branch : state;
 }
