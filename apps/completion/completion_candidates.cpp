@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "apps/options/choice_types.h"
 #include "apps/options/config_arguments.h"
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
@@ -119,10 +120,11 @@ class Completer {
     add_values_of_type(prefix, wanted_->option->type_name());
   }
 
-  // No candidates for numbers; files for other types.
+  // No candidates for numbers; files for texts without a table of names.
   void add_values_of_type(const std::string& prefix, const std::string& type) {
     if (type == kConfigType) add_configs(prefix, false);
     if (type == kConfigNameType) add_configs(prefix, true);
+    for (const std::string& choice : choices_of_type(type)) add(prefix + choice, "");
     result_.files = type == kConfigType || type == "TEXT";
   }
 

@@ -1,6 +1,7 @@
 #include "apps/options/export_options.h"
 
 #include "apps/common.h"
+#include "apps/options/choice_types.h"
 #include "apps/saved_model.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "export/table/reader_table.h"
@@ -17,6 +18,7 @@ void ExportOptions::add_to(const Command& verb) {
   verb.add_option("--format", format,
                   fmt::format("A model with adapters merged: {}; {}: the adapters alone",
                               fmt::join(export_format_names(), ", "), kPeftFormat))
+      .type_name(kExportFormatType)
       .show_default();
   quantization.add_to(verb);
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")

@@ -1,17 +1,21 @@
 #include "apps/options/quantization_options.h"
 
+#include "apps/options/choice_types.h"
+
 namespace quench {
 
 void QuantizationOptions::add_to(const Command& verb) {
-  verb.add_option("--scheme", section.scheme, "Quantization scheme of weights and inputs: " + scheme_names());
+  verb.add_option("--scheme", section.scheme, "Quantization scheme of weights and inputs: " + scheme_names())
+      .type_name(kSchemeType);
   std::string methods;
   for (const Quantizer& quantizer : quantizers())
     methods += fmt::format("{}{} ({})", methods.empty() ? "" : "; ", quantizer.name, quantizer.summary);
-  verb.add_option("--method", section.method, "Quantization method: " + methods).show_default();
+  verb.add_option("--method", section.method, "Quantization method: " + methods).type_name(kMethodType).show_default();
   verb.add_option(
       "--rule", section.rules,
       "PATTERN=SCHEME: another scheme, or none, for the layers whose names match; repeatable, the first match applies");
-  verb.add_option("--embeddings", section.embeddings, "Scheme of the embedding table; default: high precision");
+  verb.add_option("--embeddings", section.embeddings, "Scheme of the embedding table; default: high precision")
+      .type_name(kSchemeType);
   verb.add_option("--exclude", exclude, "Patterns of layers that stay in high precision").delimiter(',').show_default();
   verb.add_option(
           "--calibration", section.calibration,

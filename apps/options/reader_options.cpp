@@ -1,5 +1,6 @@
 #include "apps/options/reader_options.h"
 
+#include "apps/options/choice_types.h"
 #include "core/system/automatic_choice.h"
 #include "data/sampling/data_formats.h"
 #include "data/text/record_kind.h"
@@ -13,6 +14,7 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
           token_files
               ? fmt::format("By name and first bytes (auto), or one of {}", fmt::join(data_format_names(), ", "))
               : fmt::format("auto (by first bytes and file name), {}", fmt::join(text_formats().names(), " or ")))
+      .type_name(token_files ? kDataFormatType : kInputFormatType)
       .show_default();
   verb.add_option("--split", a.split,
                   fmt::format("Document separator of text files: {} ({})", fmt::join(enum_names<TextSplit>(), ", "),

@@ -107,6 +107,17 @@ TEST_F(Completion, ValuesAreAcceptedByTheKey) {
   EXPECT_THAT(candidates({"tokenize", "--input", "a.txt", "b.txt", ""}), ElementsAre(":files"));
 }
 
+TEST_F(Completion, NamesOfTablesStandWhereAnOptionTakesOne) {
+  const std::vector<std::string> schemes = candidates({"quantize", "--scheme", ""});
+  EXPECT_THAT(schemes, AllOf(Contains("int4_weight_only_g32"), Contains("float8_dynamic"), Not(Contains(":files"))));
+  EXPECT_THAT(candidates({"export", "--scheme=q8"}), ElementsAre("--scheme=q8_0"));
+  EXPECT_THAT(candidates({"quantize", "--embeddings", ""}), schemes);
+  EXPECT_THAT(candidates({"export", "--format", "compressed"}), ElementsAre("compressed-tensors"));
+  EXPECT_THAT(candidates({"export", "--format", "p"}), ElementsAre("peft"));
+  EXPECT_THAT(candidates({"quantize", "--method", "gp"}), ElementsAre("gptq"));
+  EXPECT_THAT(candidates({"tokenize", "--format", "j"}), ElementsAre("jsonl", "json"));
+}
+
 TEST_F(Completion, EveryShellHasAScript) {
   for (const std::string& shell : candidates({"completion", ""})) {
     const Outcome script = run_program(folder_.path(), {"completion", shell});
