@@ -35,10 +35,18 @@ bool holds_generator(const std::filesystem::path& folder) {
   return false;
 }
 
+// Word of a shell, quoted where it needs to be.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  if (!word.starts_with('-') && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 // Command that uses what was downloaded, as one types it.
 std::string next_command(const hub::HubName& name, const std::filesystem::path& folder, bool in_cache) {
-  std::string where = in_cache ? name.text() : folder.string();
-  if (where.find_first_of(" '\"$&;|*?()[]<>\\`") != std::string::npos) where = fmt::format("'{}'", where);
+  const std::string where = shell_word(in_cache ? name.text() : folder.string());
   if (name.type == hub::RepoType::dataset)
     return fmt::format("quench tokenize --tokenizer bytes --input {} --output shards", where);
   if (holds_generator(folder)) return fmt::format("quench generate --model {} --prompt \"Hello\"", where);

@@ -6,6 +6,7 @@
 
 #include "core/system/check.h"
 #include "core/system/file.h"
+#include "core/system/temporary.h"
 #include "data/hub/cache.h"
 #include "data/hub/digest.h"
 
@@ -28,12 +29,15 @@ constexpr std::string_view kOtherFolder = "name another folder with --local-dir"
 class CacheDestination final : public Destination {
  public:
   CacheDestination(const fs::path& cache, const HubName& name, std::string commit)
-      : folders_(cache, name), revision_(name.revision), commit_(std::move(commit)) {}
+      : folders_(cache, name), name_(name), commit_(std::move(commit)) {}
 
-  void check(const std::vector<HubFile>&) override {
-    create_folders(folders_.repo / "blobs", kOtherCache);
-    create_folders(folder(), kOtherCache);
-    create_folders(folders_.locks, kOtherCache);
+  // A cache that has all files may be read-only.
+  void check(const std::vector<HubFile>& files) override {
+    std::error_code ignored;
+    if (std::ranges::all_of(files, [&](const HubFile& file) { return fs::exists(folder() / file.path, ignored); }))
+      return;
+    for (const fs::path& needed : {folders_.repo / "blobs", folder(), folders_.locks})
+      create_folders(needed, kOtherCache);
   }
 
   bool has(const HubFile& file) override {
@@ -56,9 +60,9 @@ class CacheDestination final : public Destination {
   }
 
   void finish() override {
+    if (is_commit(name_.revision) || cached_snapshot(folders_.repo.parent_path(), name_) == folder()) return;
     sync_directory(folder());
-    if (is_commit(revision_)) return;
-    const fs::path ref = folders_.ref(revision_);
+    const fs::path ref = folders_.ref(name_.revision);
     create_folders(ref.parent_path(), kOtherCache);
     write_file_atomically(ref, commit_);
   }
@@ -70,19 +74,21 @@ class CacheDestination final : public Destination {
   void link(const HubFile& file) {
     const fs::path at = folder() / file.path, blob = folders_.blob(file.etag());
     create_folders(at.parent_path(), kOtherCache);
-    const std::string fresh = at.string() + ".incomplete";
+    const fs::path target = fs::relative(blob, at.parent_path());
     std::error_code error;
-    fs::remove(fresh, error);
-    fs::create_symlink(fs::relative(blob, at.parent_path()), fresh, error);
-    if (!error) return rename_path(fresh, at);
-    fs::copy_file(blob, fresh, fs::copy_options::overwrite_existing, error);
+    fs::create_symlink(target, at, error);
+    if (!error || (error == std::errc::file_exists && fs::read_symlink(at, error) == target)) return;
+    const fs::path fresh = temporary_name(at);  // two processes may be here
+    fs::create_symlink(target, fresh, error);
+    if (error) fs::copy_file(blob, fresh, error);
     QUENCH_CHECK_AS(is_no_space(error.value()) ? ErrorCode::no_space : ErrorCode::io, !error,
                     "{}: neither a link nor a copy of the file can be made: {}", at.string(), error.message());
     rename_path(fresh, at);
   }
 
   CacheFolder folders_;
-  std::string revision_, commit_;
+  HubName name_;
+  std::string commit_;
 };
 
 class FolderDestination final : public Destination {

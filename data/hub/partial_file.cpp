@@ -19,7 +19,10 @@ namespace {
 
 [[noreturn]] void fail_file(const std::filesystem::path& path) {
   const int error = errno;
-  QUENCH_FAIL(is_no_space(error) ? ErrorCode::no_space : ErrorCode::io, "{}: {}", path.string(), errno_text(error));
+  if (is_no_space(error))
+    QUENCH_FAIL(ErrorCode::no_space, "{}: {}; what has arrived is kept: make room, and the same command continues",
+                path.string(), errno_text(error));
+  QUENCH_FAIL(ErrorCode::io, "{}: {}", path.string(), errno_text(error));
 }
 
 }  // namespace

@@ -316,6 +316,16 @@ TEST_F(HubPull, LinksInAFolderAreNotFollowed) {
   EXPECT_TRUE(fs::is_empty(folder_ / "outside"));
 }
 
+TEST_F(HubPull, WholeCacheIsNotWrittenTo) {
+  (void)fetch();
+  const fs::path ref = settings_.cache / "models--org--model" / "refs" / "main";
+  const auto before = fs::last_write_time(ref);
+  fs::remove_all(settings_.cache / ".locks");
+  EXPECT_EQ(fetch().fetched_files, 0U);
+  EXPECT_EQ(fs::last_write_time(ref), before);
+  EXPECT_FALSE(fs::exists(settings_.cache / ".locks"));
+}
+
 TEST_F(HubPull, UnwritableCacheNamesAnother) {
   write_file(folder_ / "file", "");
   settings_.cache = folder_ / "file";
