@@ -36,6 +36,8 @@ add_library(OpenSSL::Digests ALIAS PkgConfig::CRYPTO_PC)
 
 if(QUENCH_TESTS AND NOT QUENCH_FUZZ)
   find_package(GTest REQUIRED)
+  pkg_check_modules(HTTPLIB_PC REQUIRED IMPORTED_TARGET cpp-httplib)
+  add_library(Httplib::Httplib ALIAS PkgConfig::HTTPLIB_PC)
 endif()
 if(QUENCH_BENCH AND NOT QUENCH_FUZZ)
   find_package(benchmark REQUIRED)

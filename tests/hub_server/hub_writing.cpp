@@ -104,7 +104,8 @@ void HubServer::State::add_writing() {
                                                                        httplib::Response& response) {
     if (!admit(request, response)) return;
     Json files = Json::array();
-    for (const Json& file : Json::parse(request.body).at("files").as_array()) {
+    const Json body = Json::parse(request.body);
+    for (const Json& file : body.at("files").as_array()) {
       const std::string path = file.at("path").as_string();
       (void)decoded(file.at("sample").as_string());
       files.push_back(Json::Object{{"path", path},
@@ -134,7 +135,8 @@ void HubServer::State::add_uploads() {
     record(request, false);
     const std::lock_guard lock(mutex);
     std::string content;
-    for (const Json& part : Json::parse(request.body).at("parts").as_array()) {
+    const Json body = Json::parse(request.body);
+    for (const Json& part : body.at("parts").as_array()) {
       const int number = static_cast<int>(part.at("partNumber").as_int());
       if (part.at("etag").as_string() != fmt::format("\"part-{}\"", number)) return refuse(response, 400, "");
       content += storage_parts[request.matches[1]][number];
