@@ -20,8 +20,9 @@ namespace {
 [[noreturn]] void fail_file(const std::filesystem::path& path) {
   const int error = errno;
   if (is_no_space(error))
-    QUENCH_FAIL(ErrorCode::no_space, "{}: {}; what has arrived is kept: make room, and the same command continues",
-                path.string(), errno_text(error));
+    QUENCH_FAIL(ErrorCode::no_space,
+                "{}: {}; what has arrived is kept: free some space, and the same command continues", path.string(),
+                errno_text(error));
   QUENCH_FAIL(ErrorCode::io, "{}: {}", path.string(), errno_text(error));
 }
 
