@@ -8,8 +8,6 @@
 #include "core/system/log.h"
 #include "core/system/output_file.h"
 #include "train/metrics/run_files.h"
-#include "train/report/comparison.h"
-#include "train/report/page.h"
 #include "train/report/report.h"
 
 namespace quench {

@@ -112,8 +112,7 @@ TEST_F(Lora, AQuantizedBaseIsNamedWhereverTheRunIs) {
   EXPECT_THAT(run({"inspect", "run/checkpoints/step-30"}).output,
               HasSubstr("adapters         nf4 base + lora r4; the model under them is not stored here\n"));
   expect_ok({"report", "run"});
-  EXPECT_THAT(read_file(work() / "run/report.html"),
-              HasSubstr("<dt>Adapters</dt><dd>nf4 base + lora r4, alpha 8.0</dd>"));
+  EXPECT_THAT(read_file(work() / "run/report.html"), HasSubstr(R"(["Adapters","nf4 base + lora r4, alpha 8.0"])"));
 }
 
 TEST_F(Lora, CodesOfAQuantizedFolderAreNamed) {

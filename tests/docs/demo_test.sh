@@ -40,7 +40,7 @@ tokenizer=$(stat -c %Y "$work/demo/tokenizer/tokenizer.json")
 demo 8 >"$work/second.txt" 2>&1 || fail "it did not go on"
 grep -q 'goes on in' "$work/second.txt" || fail "it began anew"
 [ "$(stat -c %Y "$work/demo/tokenizer/tokenizer.json")" = "$tokenizer" ] || fail "the tokenizer was trained again"
-for text in 'int2-qat' 'perplexity' 'The secret of'; do
+for text in 'int2-qat' 'int2-ptq' 'The secret of'; do
   grep -q "$text" "$work/demo/report.html" || fail "the report lacks '$text'"
 done
 grep -qF "$(grep -m 1 int2-ptq "$work/demo/comparison.txt" | cut -c 1-60)" "$work/demo/report.html" ||

@@ -1,5 +1,5 @@
 #pragma once
-// Embedded at build time from configs/ (cmake/EmbedConfigs.cmake).
+// Embedded at build time from configs/ (cmake/EmbedFiles.cmake).
 
 #include <span>
 #include <string>

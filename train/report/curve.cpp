@@ -73,18 +73,6 @@ Curve smooth(const Curve& curve, double steps) {
   return result;
 }
 
-const Point* nearest(const Curve& curve, double x) {
-  const auto right = std::partition_point(curve.begin(), curve.end(), [&](const Point& point) { return point.x < x; });
-  auto after = right;
-  while (after != curve.end() && is_gap(*after)) ++after;
-  auto before = right;
-  while (before != curve.begin() && is_gap(*(before - 1))) --before;
-  const Point* left = before == curve.begin() ? nullptr : &*(before - 1);
-  if (after == curve.end()) return left;
-  if (left == nullptr || after->x - x < x - left->x) return &*after;
-  return left;
-}
-
 double median(const Curve& curve) {
   std::vector<double> values;
   for (const Point& point : curve)

@@ -27,9 +27,6 @@ inline constexpr std::size_t kMinPointsToSmooth = 40;
 // Two-sided exponential average, decay e per `steps` of x: no lag; one-sided at the ends. Gaps are excluded.
 [[nodiscard]] Curve smooth(const Curve& curve, double steps);
 
-// nullptr for a curve without values.
-[[nodiscard]] const Point* nearest(const Curve& curve, double x);
-
 // Median of all values; NaN if none.
 [[nodiscard]] double median(const Curve& curve);
 // Maximum of all values; NaN if none.

@@ -1,44 +1,34 @@
 #include "train/report/report_facts.h"
 
 #include <fmt/format.h>
-#include <cmath>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 
+#include "core/json/json_member.h"
 #include "core/system/check.h"
+#include "core/system/utf8.h"
 #include "nn/spec/model_config.h"
 #include "train/config/adapter_words.h"
 #include "train/config/presets.h"
 #include "train/config/recipe_choice.h"
-#include "train/report/axis.h"
-#include "train/report/html.h"
+#include "train/metrics/step_metrics.h"
 
 namespace quench {
 namespace {
 
 constexpr std::size_t kMaxFactBytes = 200;
 
-// Null if absent.
-const Json* member(const Json& object, std::initializer_list<const char*> path) {
-  const Json* value = &object;
-  for (const char* key : path) {
-    value = value->is_object() ? value->find(key) : nullptr;
-    if (value == nullptr) return nullptr;
-  }
-  return value;
-}
-
-std::string text_at(const Json& object, std::initializer_list<const char*> path) {
-  const Json* value = member(object, path);
-  if (value == nullptr || value->is_null() || value->is_object() || value->is_array()) return "";
-  return shorten(value->is_string() ? value->as_string() : value->dump(), kMaxFactBytes);
+std::string text_at(const Json& object, std::initializer_list<std::string_view> path) {
+  const Json* value = find_member(object, path);
+  if (value == nullptr || value->is_object() || value->is_array()) return "";
+  return shorten_utf8(value->is_string() ? value->as_string() : value->dump(), kMaxFactBytes);
 }
 
 // In the run folder, else by the config alone.
 Json model_fields(const RunData& run) {
   if (run.model.is_object()) return run.model;
-  const Json* section = member(run.config, {"model"});
+  const Json* section = find_member(run.config, {"model"});
   if (section == nullptr || !section->is_object() || !text_at(*section, {"path"}).empty()) return {};
   ModelSection model{.preset = text_at(*section, {"preset"})};
   for (const auto& [key, value] : section->as_object())
@@ -60,7 +50,7 @@ std::string model_fact(const RunData& run) {
     const Json fields = model_fields(run);
     if (fields.is_object()) {
       const nn::ModelConfig m = nn::parse_model_config(fields, "config.json");
-      return join({name, m.architecture, format_short(static_cast<double>(m.parameter_count())) + " parameters",
+      return join({name, m.architecture, format_count(m.parameter_count()) + " parameters",
                    fmt::format("{} layers of width {}", m.num_hidden_layers, m.hidden_size)});
     }
   } catch (const Error&) {
@@ -152,13 +142,6 @@ std::vector<std::pair<std::string, std::string>> run_facts(const RunData& run) {
       {"Versions", version_fact(run)}};
   std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;
-}
-
-std::string render_facts(const RunData& run) {
-  std::string html;
-  for (const auto& [name, value] : run_facts(run))
-    html += fmt::format("<dt>{}</dt><dd>{}</dd>", escape_html(name), escape_html(value));
-  return html.empty() ? "" : "<dl class=\"facts\">" + html + "</dl>\n";
 }
 
 }  // namespace quench

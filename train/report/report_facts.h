@@ -12,6 +12,4 @@ namespace quench {
 // Plain text in display order, without unknown ones.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> run_facts(const RunData& run);
 
-[[nodiscard]] std::string render_facts(const RunData& run);
-
 }  // namespace quench

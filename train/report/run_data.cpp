@@ -6,20 +6,19 @@
 #include <charconv>
 #include <cmath>
 #include <ctime>
-#include <optional>
 #include <system_error>
 
+#include "core/json/json_member.h"
 #include "core/system/check.h"
+#include "train/checkpoint/checkpoint_list.h"
 #include "train/metrics/json_lines.h"
 #include "train/metrics/run_files.h"
 #include "train/model_source/run_layout.h"
-#include "train/report/report_tables.h"
 
 namespace quench {
 namespace {
 
 constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
-constexpr int kMaxCheckpointFiles = 10000;
 constexpr double kMaxDecibels = 1000;            // invalid beyond
 constexpr std::size_t kMaxHealthSeries = 16384;  // operands of layers
 constexpr std::size_t kMaxExpertLayers = 512, kMaxExpertColumns = 1024;
@@ -27,10 +26,6 @@ constexpr std::size_t kMaxEvents = 10000;
 
 double number_or_nan(const Json* value) {
   return value != nullptr && value->is_number() ? value->as_double() : kGap;
-}
-
-std::string text_or_empty(const Json* value) {
-  return value != nullptr && value->is_string() ? value->as_string() : std::string();
 }
 
 std::int64_t count_or_zero(const Json* value) {
@@ -119,7 +114,7 @@ void add_step(RunData& run, const Json& record, std::int64_t step) {
 void add_evaluation(RunData& run, const Json& record, std::int64_t step) {
   EvaluationMetrics evaluation;
   evaluation.step = step;
-  evaluation.name = text_or_empty(record.find("name"));
+  evaluation.name = find_text(record, {"name"});
   if (const Json* values = record.find("values"); values != nullptr && values->is_object())
     for (const auto& [name, value] : values->as_object()) evaluation.values.emplace_back(name, number_or_nan(&value));
   evaluation.tokens = count_or_zero(record.find("tokens"));
@@ -153,11 +148,8 @@ class HealthReader {
     const std::size_t place = known != places_.end() ? known->second : run_.health.size();
     if (known == places_.end()) {
       places_.emplace(std::pair(layer, operand), place);
-      run_.health.push_back({layer,
-                             operand,
-                             text_or_empty(values.find("format")),
-                             text_or_empty(values.find("rounding")) == "stochastic",
-                             {}});
+      run_.health.push_back(
+          {layer, operand, find_text(values, {"format"}), find_text(values, {"rounding"}) == "stochastic", {}});
     }
     const auto share = [&](const char* key) {
       const double value = number_or_nan(values.find(key));
@@ -198,37 +190,19 @@ void read_experts(RunData& run, const Json& record, std::int64_t step) {
   }
 }
 
-std::optional<std::int64_t> checkpoint_step(const std::string& name) {
-  constexpr std::string_view kPrefix = "step-";
-  if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
-  std::int64_t step = 0;
-  const char *first = name.data() + kPrefix.size(), *last = name.data() + name.size();
-  const auto [end, error] = std::from_chars(first, last, step);
-  if (error != std::errc{} || end != last || step < 0) return std::nullopt;
-  return step;
-}
-
-void list_checkpoints(const std::filesystem::path& folder, RunData& run) {
+void read_checkpoints(const std::filesystem::path& folder, RunData& run) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint_folder_of(folder), error)) {
     std::error_code ignored;
-    const auto step = checkpoint_step(entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    const auto step = parse_step_name(name);
     if (!step || !entry.is_directory(ignored) || entry.is_symlink(ignored)) continue;
-    CheckpointEntry checkpoint{.name = entry.path().filename().string(), .step = *step};
-    int files = 0;
-    std::filesystem::recursive_directory_iterator file(entry.path(), ignored);
-    for (; file != std::filesystem::recursive_directory_iterator() && files < kMaxCheckpointFiles;
-         file.increment(ignored), ++files) {
-      std::error_code unreadable;
-      if (file->is_regular_file(unreadable) && !file->is_symlink(unreadable))
-        checkpoint.bytes += file->file_size(unreadable);
-    }
+    CheckpointEntry checkpoint{.name = name, .step = *step, .bytes = bytes_in(entry.path())};
     struct stat info {};
     if (::stat(entry.path().c_str(), &info) == 0) checkpoint.saved = format_utc(static_cast<double>(info.st_mtime));
     run.checkpoints.push_back(std::move(checkpoint));
   }
-  std::sort(run.checkpoints.begin(), run.checkpoints.end(),
-            [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
+  std::ranges::sort(run.checkpoints, {}, &CheckpointEntry::step);
 }
 
 }  // namespace
@@ -264,11 +238,23 @@ const EvaluationMetrics* RunData::exported() const {
   return found == evaluations.rend() ? nullptr : &*found;
 }
 
-std::string RunData::perplexity_of(double loss) const {
-  for (const EvaluationMetrics& evaluation : evaluations)
-    for (const auto& [key, value] : evaluation.values)
-      if (evaluation.name == kValidation && key.starts_with("rewards/")) return {};
-  return fmt::format("ppl {}", format_value(std::exp(loss)));
+bool RunData::has_perplexity() const {
+  return std::ranges::none_of(evaluations, [](const EvaluationMetrics& evaluation) {
+    return evaluation.name == kValidation && std::ranges::any_of(evaluation.values, [](const auto& value) {
+             return value.first.starts_with("rewards/");
+           });
+  });
+}
+
+std::uint64_t bytes_in(const std::filesystem::path& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator file(folder, error), end; !error && file != end;
+       file.increment(error)) {
+    std::error_code unreadable;
+    if (!file->is_symlink(unreadable) && file->is_regular_file(unreadable)) bytes += file->file_size(unreadable);
+  }
+  return bytes;
 }
 
 std::string format_utc(double unix_time) {
@@ -296,25 +282,22 @@ RunData load_run(const std::filesystem::path& folder) {
   read_log(folder, run_files::kEvaluations, run,
            [&](const Json& record, std::int64_t step) { add_evaluation(run, record, step); });
   read_log(folder, run_files::kSamples, run, [&](const Json& record, std::int64_t step) {
-    run.samples.push_back(
-        {.step = step, .prompt = text_or_empty(record.find("prompt")), .text = text_or_empty(record.find("text"))});
+    run.samples.push_back({.step = step, .prompt = find_text(record, {"prompt"}), .text = find_text(record, {"text"})});
   });
   read_log(folder, run_files::kEvents, run, [&](const Json& record, std::int64_t step) {
     if (run.events.size() < kMaxEvents)
-      run.events.push_back({step, text_or_empty(record.find("event")), text_or_empty(record.find("message"))});
+      run.events.push_back({step, find_text(record, {"event"}), find_text(record, {"message"})});
   });
   HealthReader health(run);
   read_log(folder, run_files::kExperts, run,
            [&](const Json& record, std::int64_t step) { read_experts(run, record, step); });
   read_log(folder, run_files::kHealth, run, [&](const Json& record, std::int64_t step) { health.add(record, step); });
   run.config = read_object(folder, run_files::kConfig, run);
-  if (const Json* section = run.config.is_object() ? run.config.find("run") : nullptr;
-      section != nullptr && section->is_object())
-    if (const std::string name = text_or_empty(section->find("name")); !name.empty()) run.name = name;
+  if (const std::string name = find_text(run.config, {"run", "name"}); !name.empty()) run.name = name;
   run.environment = read_object(folder, run_files::kEnvironment, run);
   run.recipe = read_object(folder, run_files::kRecipe, run);
   run.model = read_object(folder / run_files::kModelFolder, "config.json", run);
-  list_checkpoints(folder, run);
+  read_checkpoints(folder, run);
   return run;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
-// Run folder data. Untrusted: invalid lines are counted and skipped, missing files leave their part empty, the page
-// escapes texts.
+// Run folder data. Untrusted: invalid lines are counted and skipped, missing files leave their part empty.
 
 #include <cstdint>
 #include <filesystem>
@@ -79,13 +78,16 @@ struct RunData {
   [[nodiscard]] Curve validation_loss() const;
   // Losses of the last export with a known validation loss; null: none.
   [[nodiscard]] const EvaluationMetrics* exported() const;
-  // "ppl 4.4817", the exponential of a validation loss; empty for losses that are no cross-entropy.
-  [[nodiscard]] std::string perplexity_of(double loss) const;
+  // Validation losses are cross-entropies, unlike those of preference objectives.
+  [[nodiscard]] bool has_perplexity() const;
 };
 
 // Files of train/metrics/run_files.h, .jsonl from `folder`/metrics or `folder`. Throws not_found for a missing folder
 // or one without run files.
 [[nodiscard]] RunData load_run(const std::filesystem::path& folder);
+
+// Of regular files; links are not followed.
+[[nodiscard]] std::uint64_t bytes_in(const std::filesystem::path& folder);
 
 // "2026-03-01 12:30 UTC"
 [[nodiscard]] std::string format_utc(double unix_time);

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 
+#include "core/json/json_member.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/check/load.h"
 #include "train/checkpoint/checkpoint_list.h"
@@ -23,32 +24,6 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
-
-const Json* present_member(const Json& json, std::initializer_list<const char*> path) {
-  const Json* value = &json;
-  for (const char* key : path) {
-    if (value == nullptr || !value->is_object()) return nullptr;
-    value = value->find(key);
-  }
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
-
-std::string text(const Json& json, std::initializer_list<const char*> path) {
-  const Json* value = present_member(json, path);
-  return value != nullptr && value->is_string() ? value->as_string() : std::string();
-}
-
-// Regular files; links are not followed.
-std::int64_t bytes_in(const fs::path& folder) {
-  std::int64_t bytes = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
-    std::error_code unreadable;
-    if (!file->is_symlink(unreadable) && file->is_regular_file(unreadable))
-      bytes += static_cast<std::int64_t>(file->file_size(unreadable));
-  }
-  return bytes;
-}
 
 // Process of the folder's lock; false if unknown (another host).
 bool is_running(const fs::path& folder) {
@@ -72,18 +47,18 @@ void add_model(Json& json, const fs::path& folder, const Json& config, std::vect
   } catch (const Error& error) {
     notes.emplace_back(error.what());
   }
-  if (const Json* plugins = present_member(config, {"run", "plugins"});
+  if (const Json* plugins = find_member(config, {"run", "plugins"});
       plugins != nullptr && plugins->is_array() && !plugins->as_array().empty())
     json.set("plugins", *plugins);
   for (const char* key : {"path", "preset"})
-    if (const std::string from = text(config, {"model", key}); !from.empty()) json.set("model_from", from);
-  if (const std::string recipe = text(config, {"recipe", "name"}); !recipe.empty()) json.set("recipe", recipe);
-  if (const Json* rank = present_member(config, {"lora", "rank"}); rank != nullptr) {
-    const Json* dora = present_member(config, {"lora", "dora"});
+    if (const std::string from = find_text(config, {"model", key}); !from.empty()) json.set("model_from", from);
+  if (const std::string recipe = find_text(config, {"recipe", "name"}); !recipe.empty()) json.set("recipe", recipe);
+  if (const Json* rank = find_member(config, {"lora", "rank"}); rank != nullptr) {
+    const Json* dora = find_member(config, {"lora", "dora"});
     json.set("adapters",
-             adapter_words(text(config, {"lora", "base"}), rank->dump(), dora != nullptr && *dora == Json(true)));
+             adapter_words(find_text(config, {"lora", "base"}), rank->dump(), dora != nullptr && *dora == Json(true)));
   }
-  if (const std::string dtype = text(config, {"training", "dtype"}); !dtype.empty()) json.set("dtype", dtype);
+  if (const std::string dtype = find_text(config, {"training", "dtype"}); !dtype.empty()) json.set("dtype", dtype);
   if (!holds_tokenizer(kept)) return;
   try {
     json.set("tokenizer", kept.string());
@@ -122,9 +97,9 @@ Json list_of_checkpoints(const std::vector<CheckpointInfo>& checkpoints) {
 
 // By the current config, possibly more than logged; epochs are converted only in the log.
 std::int64_t planned_steps(const RunData& run) {
-  const Json* steps = present_member(run.config, {"training", "steps"});
+  const Json* steps = find_member(run.config, {"training", "steps"});
   const bool known =
-      steps != nullptr && steps->is_integer() && present_member(run.config, {"training", "epochs"}) == nullptr;
+      steps != nullptr && steps->is_integer() && find_member(run.config, {"training", "epochs"}) == nullptr;
   return known ? steps->as_int() : run.total_steps;
 }
 
@@ -178,7 +153,7 @@ Json run_summary(const fs::path& folder) {
   json.set("checkpoint_bytes", checkpoint_bytes);
   Json exports = Json::array();
   std::error_code ignored;
-  for (const fs::path& exported : {folder / "export", fs::path(text(run.config, {"export", "folder"}))})
+  for (const fs::path& exported : {folder / "export", fs::path(find_text(run.config, {"export", "folder"}))})
     if (holds_export(exported) &&
         (exports.as_array().empty() || !fs::equivalent(exported, exports.as_array().front().as_string(), ignored)))
       exports.push_back(exported.string());

@@ -53,7 +53,7 @@ TEST_F(RunExportValidation, MatchesWrittenFolder) {
   EXPECT_NEAR(Json::parse(run({"inspect", "run", "--json"}).output).at("export_validation").at("loss").as_double(),
               exported, 1e-9);
   expect_ok({"report", "run"});
-  EXPECT_THAT(read_file(work() / "run/report.html"), HasSubstr("Exported validation loss"));
+  EXPECT_THAT(read_file(work() / "run/report.html"), HasSubstr(R"("exported":{"method":)"));
 }
 
 TEST_F(RunExportValidation, ARiseIsWarnedOfWithTheCommandThatMendsIt) {

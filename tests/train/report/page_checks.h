@@ -1,11 +1,12 @@
 #pragma once
-// Checks of a report's markup.
+// Parts of a report's page, and checks of them.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
-#include <vector>
+
+#include "core/json/json.h"
 
 namespace quench::testing {
 
@@ -15,43 +16,32 @@ inline std::size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-// Fails unless every tag is closed in order; returns the number of elements. The page is also valid as XML but for
-// its void elements.
-inline std::size_t check_tags(const std::string& html) {
-  std::vector<std::string> open;
-  std::size_t elements = 0;
-  for (std::size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
-    const std::size_t end = html.find('>', at);
-    if (end == std::string::npos) {
-      ADD_FAILURE() << "a tag is not closed: " << html.substr(at, 80);
-      return elements;
-    }
-    std::string tag = html.substr(at + 1, end - at - 1);
-    if (tag[0] == '!') continue;
-    const bool closing = tag[0] == '/';
-    if (closing) tag.erase(0, 1);
-    const std::string name = tag.substr(0, tag.find_first_of(" /\n"));
-    if (closing) {
-      if (open.empty() || open.back() != name) {
-        ADD_FAILURE() << "</" << name << "> closes " << (open.empty() ? "nothing" : open.back());
-        return elements;
-      }
-      open.pop_back();
-    } else {
-      ++elements;
-      if (tag.back() != '/' && name != "meta" && name != "input") open.push_back(name);
-    }
-  }
-  EXPECT_TRUE(open.empty()) << open.back() << " is left open";
-  return elements;
+struct Page {
+  std::string frame;  // without the data
+  std::string data;
+};
+
+inline Page page_of(const std::string& html) {
+  const std::string opening = "<script type=\"application/json\" id=\"data\">", closing = "</script>";
+  const std::size_t begin = html.find(opening) + opening.size(), end = html.find(closing, begin);
+  return {html.substr(0, begin) + html.substr(end), html.substr(begin, end - begin)};
 }
 
-// Nothing in the page may load, run or point outside.
+// Nothing in the page may load or point outside, and the data are no markup.
 inline void check_self_contained(const std::string& html) {
-  for (const char* forbidden : {"<script", "<img", "<link", "<iframe", "<object", "http://", "https://", "url(",
-                                "@import", " src=", "javascript:", " onload", " onclick"})
-    EXPECT_THAT(html, ::testing::Not(::testing::HasSubstr(forbidden)));
-  EXPECT_EQ(count_of(html, "href="), count_of(html, "href=\"#"));
+  const Page page = page_of(html);
+  for (const char* forbidden : {"http:",          "https:",   "url(",      "@import",   "<img",
+                                "<link",          "<iframe",  "<object",   " src=",     "javascript:",
+                                " onload",        " onclick", "innerHTML", "outerHTML", "insertAdjacentHTML",
+                                "document.write", "eval(",    "Function(", "fetch(",    "XMLHttpRequest",
+                                "import(",        "@DATA@"})
+    EXPECT_THAT(page.frame, ::testing::Not(::testing::HasSubstr(forbidden)));
+  EXPECT_EQ(count_of(page.frame, "<script"), 2u);
+  EXPECT_EQ(count_of(page.frame, "</script>"), 2u);
+  EXPECT_EQ(count_of(page.frame, "href"), count_of(page.frame, "{href: `#${id}`}"));
+  EXPECT_THAT(page.frame, ::testing::HasSubstr("default-src 'none'"));
+  EXPECT_EQ(count_of(page.data, "<"), 0u);
+  EXPECT_NO_THROW((void)Json::parse(page.data));
 }
 
 }  // namespace quench::testing

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "train/report/axis.h"
 #include "train/report/curve.h"
 
 namespace quench {
@@ -76,17 +75,7 @@ TEST(CurveSmooth, ReducesNoise) {
   for (const Point& point : smooth(noisy, 20)) EXPECT_LT(std::abs(point.y), 0.2);
 }
 
-TEST(CurveLookup, NearestSkipsGaps) {
-  const Curve curve = {{0, 1}, {10, kNan}, {20, 3}};
-  EXPECT_EQ(nearest(curve, 9)->x, 0);
-  EXPECT_EQ(nearest(curve, 11)->x, 20);
-  EXPECT_EQ(nearest(curve, -5)->x, 0);
-  EXPECT_EQ(nearest(curve, 99)->x, 20);
-  EXPECT_EQ(nearest({{1, kNan}}, 1), nullptr);
-  EXPECT_EQ(nearest({}, 1), nullptr);
-}
-
-TEST(CurveLookup, StatisticsIgnoreGaps) {
+TEST(CurveValues, StatisticsIgnoreGaps) {
   const Curve curve = {{0, 5}, {1, kNan}, {2, 1}, {3, 3}, {4, kNan}};
   EXPECT_EQ(median(curve), 3);
   EXPECT_EQ(maximum(curve), 5);
@@ -94,62 +83,6 @@ TEST(CurveLookup, StatisticsIgnoreGaps) {
   EXPECT_TRUE(std::isnan(median({})));
   EXPECT_TRUE(std::isnan(maximum({{1, kNan}})));
   EXPECT_EQ(last_value({{1, kNan}}), nullptr);
-}
-
-std::vector<std::string> labels(const Axis& axis) {
-  std::vector<std::string> result;
-  for (const Tick& tick : axis.ticks()) result.push_back(tick.label);
-  return result;
-}
-
-TEST(ReportAxis, LinearTicksAreRoundAndCoverTheRange) {
-  const Axis axis(2.3, 11.2, AxisScale::linear, 5, true);
-  EXPECT_EQ(labels(axis), (std::vector<std::string>{"2", "4", "6", "8", "10", "12"}));
-  EXPECT_EQ(axis.position(2), 0);
-  EXPECT_EQ(axis.position(12), 1);
-  const Axis exact(1, 1000, AxisScale::linear, 7, false);
-  EXPECT_EQ(exact.low(), 1);
-  EXPECT_EQ(exact.high(), 1000);
-  EXPECT_EQ(labels(exact), (std::vector<std::string>{"200", "400", "600", "800", "1000"}));
-  EXPECT_EQ(labels(Axis(0, 3e-4, AxisScale::linear, 5, true)), (std::vector<std::string>{"0", "1e-4", "2e-4", "3e-4"}));
-}
-
-TEST(ReportAxis, DegenerateRangesAreWidened) {
-  for (const double value : {0.0, 5.0, -3.0, 1e-9, 1e18}) {
-    const Axis axis(value, value, AxisScale::linear, 5, true);
-    EXPECT_LT(axis.low(), value);
-    EXPECT_GT(axis.high(), value);
-    EXPECT_FALSE(axis.ticks().empty());
-    EXPECT_LE(axis.ticks().size(), 12u);
-  }
-  const Axis log(4, 4, AxisScale::logarithmic, 5, true);
-  EXPECT_NEAR(log.position(4), 0.5, 1e-9);
-  EXPECT_FALSE(log.ticks().empty());
-}
-
-TEST(ReportAxis, LogarithmicTicksThinOutOverManyDecades) {
-  EXPECT_EQ(labels(Axis(1, 100, AxisScale::logarithmic, 5, true)),
-            (std::vector<std::string>{"1", "2", "5", "10", "20", "50", "100"}));
-  EXPECT_NEAR(Axis(1, 100, AxisScale::logarithmic, 5, true).position(10), 0.5, 1e-12);
-  const auto many = labels(Axis(1e-12, 1e12, AxisScale::logarithmic, 5, true));
-  EXPECT_GE(many.size(), 4u);
-  EXPECT_LE(many.size(), 8u);
-}
-
-TEST(ReportAxis, ShortNumbers) {
-  EXPECT_EQ(format_short(0), "0");
-  EXPECT_EQ(format_short(-0.0), "0");
-  EXPECT_EQ(format_short(1000), "1000");
-  EXPECT_EQ(format_short(12000), "12k");
-  EXPECT_EQ(format_short(123456), "123.456k");
-  EXPECT_EQ(format_short(1.5e6), "1.5M");
-  EXPECT_EQ(format_short(-2e9), "-2G");
-  EXPECT_EQ(format_short(3.2817), "3.2817");
-  EXPECT_EQ(format_short(0.25), "0.25");
-  EXPECT_EQ(format_short(3e-4), "3e-4");
-  EXPECT_EQ(format_short(1e-4), "1e-4");
-  EXPECT_EQ(format_short(1e20), "1e20");
-  EXPECT_EQ(format_short(kNan), "n/a");
 }
 
 }  // namespace
