@@ -6,6 +6,7 @@
 #include "apps/inspect/inspect_model.h"
 #include "apps/inspect/inspect_tokens.h"
 #include "apps/verbs.h"
+#include "core/json/json_member.h"
 #include "core/system/missing_path.h"
 #include "export/formats/gguf/reader.h"
 #include "train/checkpoint/checkpoint_list.h"
@@ -37,9 +38,8 @@ void print_tensors(const Json& json) {
 
 // "nf4 base + lora r16", from a run's config; not stored in the checkpoint.
 std::string adapters_of(const Json& config) {
-  const Json* lora = config.find("lora");
   const auto word = [&](const char* key) {
-    const Json* value = lora != nullptr && lora->is_object() ? lora->find(key) : nullptr;
+    const Json* value = find_member(config, {"lora", key});
     return value == nullptr ? std::string() : value->is_string() ? value->as_string() : value->dump();
   };
   return adapter_words(word("base"), word("rank"), word("dora") == "true") +

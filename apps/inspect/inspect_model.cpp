@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/json/json_member.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "export/formats/gguf/model_config.h"
@@ -144,12 +145,8 @@ Json quantization_of(const ModelSource& source, const Json& config) {
     const bool gguf = is_gguf_path(source.weights());
     return gguf ? Json(gguf_types(gguf_entries(source.weights()))) : Json("none");
   }
-  const auto word = [&](std::string_view key) {
-    const Json* value = section->find(key);
-    return value != nullptr && value->is_string() ? value->as_string() : std::string();
-  };
-  std::string method = word("quant_method");
-  if (const std::string format = word("format"); !format.empty()) method += ", " + format;
+  std::string method = find_text(*section, {"quant_method"});
+  if (const std::string format = find_text(*section, {"format"}); !format.empty()) method += ", " + format;
   Json lines = Json::array();
   lines.push_back(method);
   if (source.weights().empty()) return lines;
@@ -247,8 +244,8 @@ Json inspect_adapter(const fs::path& folder, bool tensors) {
   Json json = Json::object();
   json.set("kind", "PEFT adapter folder");
   const auto shown = [&](const char* key) {
-    const Json* value = document.is_object() ? document.find(key) : nullptr;
-    return value == nullptr || value->is_null() ? Json("not named") : *value;
+    const Json* value = find_member(document, {key});
+    return value == nullptr ? Json("not named") : *value;
   };
   json.set("base_model", shown("base_model_name_or_path"));
   try {

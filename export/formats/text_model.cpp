@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/json/json_member.h"
 #include "export/formats/renamed_weights.h"
 #include "nn/spec/model_family.h"
 
@@ -18,7 +19,7 @@ constexpr std::string_view kTied = "tie_word_embeddings";
 
 // Family of the text part of a multimodal class; null: not one.
 const nn::ModelFamily* text_family_of(const Json& config) {
-  const Json* classes = config.is_object() ? config.find("architectures") : nullptr;
+  const Json* classes = find_member(config, {"architectures"});
   if (classes == nullptr || !classes->is_array() || classes->as_array().empty()) return nullptr;
   const Json& name = classes->as_array().front();
   const auto families = nn::model_families();

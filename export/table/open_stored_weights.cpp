@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/json/json_member.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "export/formats/base_model.h"
 #include "export/formats/compressed_tensors/reader.h"
@@ -46,14 +47,12 @@ constexpr std::array kMethods = {
 };
 
 const Json* quantization_of(const Json& config) {
-  const Json* found = config.is_object() ? config.find(kQuantizationConfig) : nullptr;
-  return found == nullptr || found->is_null() ? nullptr : found;
+  return find_member(config, {kQuantizationConfig});
 }
 
 // MLX writes its groups and bits as `quantization`, newer versions as quantization_config too, without a quant_method.
 bool is_mlx(const Json& config) {
-  const Json* groups = config.is_object() ? config.find("quantization") : nullptr;
-  if (groups == nullptr || !groups->is_object() || groups->find("bits") == nullptr) return false;
+  if (find_member(config, {"quantization", "bits"}) == nullptr) return false;
   const Json* quantization = quantization_of(config);
   return quantization == nullptr || (quantization->is_object() && quantization->find("quant_method") == nullptr);
 }
@@ -72,10 +71,7 @@ fs::path stored_weights_path(const fs::path& folder) {
 }
 
 bool is_read_dense(const Json& config) {
-  const Json* quantization = quantization_of(config);
-  const Json* method =
-      quantization != nullptr && quantization->is_object() ? quantization->find("quant_method") : nullptr;
-  return method != nullptr && *method == Json(kMxfp4Method);
+  return find_text(config, {kQuantizationConfig, "quant_method"}) == kMxfp4Method;
 }
 
 bool is_quantized(const fs::path& folder, const Json& config) {
@@ -133,8 +129,7 @@ std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json
     return std::make_unique<DenseWeights>(folder);
   }
   if (is_sparse_24(*quantization)) return open_sparse_24(folder);
-  const Json* stored = quantization->is_object() ? quantization->find("quant_method") : nullptr;
-  const std::string name = stored != nullptr && stored->is_string() ? stored->as_string() : std::string();
+  const std::string name = find_text(*quantization, {"quant_method"});
   std::string known;
   for (const Method& method : kMethods) {
     if (method.name == name) return method.open(folder, *quantization);

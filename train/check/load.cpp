@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "core/json/json_member.h"
 #include "core/system/file.h"
 #include "core/system/key_error.h"
 #include "core/system/log.h"
@@ -234,8 +235,7 @@ RunConfig load_run_config(const std::string& file_or_name, std::span<const std::
 std::string left_out_validation(const std::string& file_or_name, std::span<const std::string> overrides) {
   if (embedded_run(file_or_name) == nullptr) return {};
   const auto [document, origins] = read_again(file_or_name, overrides);
-  const Json* data = document.find("data");
-  const Json* validation = data != nullptr && data->is_object() ? data->find("validation") : nullptr;
+  const Json* validation = find_member(document, {"data", "validation"});
   if (validation == nullptr || !validation_is_left_out(origins)) return {};
   if (origins.arguments.contains("data.validation_split")) return {};
   return fmt::format(

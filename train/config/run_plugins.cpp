@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/json/json_member.h"
 #include "core/system/check.h"
 #include "core/system/log.h"
 #include "core/system/plugin.h"
@@ -12,14 +13,8 @@ namespace {
 constexpr std::string_view kKey = "plugins";  // key in CheckpointState::extra
 
 const Json* plugin_list(const Json& document) {
-  const Json* run = document.is_object() ? document.find("run") : nullptr;
-  const Json* list = run != nullptr && run->is_object() ? run->find("plugins") : nullptr;
+  const Json* list = find_member(document, {"run", "plugins"});
   return list != nullptr && list->is_array() ? list : nullptr;
-}
-
-std::string text(const Json& object, const char* key) {
-  const Json* value = object.is_object() ? object.find(key) : nullptr;
-  return value != nullptr && value->is_string() ? value->as_string() : std::string();
 }
 
 std::string remedy(const std::string& path) {
@@ -71,11 +66,11 @@ void require_plugins(const CheckpointState& state) {
   const Json* list = stored_plugins(state);
   if (list == nullptr) return;
   for (const Json& recorded : list->as_array()) {
-    const std::string name = text(recorded, "name"), version = text(recorded, "version");
+    const std::string name = find_text(recorded, {"name"}), version = find_text(recorded, {"version"});
     const auto found = std::ranges::find(loaded_plugins(), name, &LoadedPlugin::name);
     QUENCH_CHECK_AS(ErrorCode::not_found, found != loaded_plugins().end(),
                     "the run was trained with plug-in '{}' {}, which is not loaded; {}", name, version,
-                    remedy(text(recorded, "path")));
+                    remedy(find_text(recorded, {"path"})));
     if (found->version != version)
       QUENCH_LOG_WARN("the run was trained with version {} of plug-in '{}'; {} is version {}", version, name,
                       found->path.string(), found->version);

@@ -2,6 +2,7 @@
 
 #include <future>
 
+#include "core/json/json_member.h"
 #include "core/ops/elementwise.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/checkpoint/checkpoint_reader.h"
@@ -59,18 +60,10 @@ nn::WholeRows read_on_demand(std::shared_ptr<CheckpointReader> reader) {
   };
 }
 
-// model.path of a run's config, already validated by restore_adapted().
-std::string model_path(const Json& config) {
-  const Json* path = config.at("model").find("path");
-  return path != nullptr && path->is_string() ? path->as_string() : std::string();
-}
-
 // True if the run's adapters have a base quantized in its folder: the hash of stored values does not identify the
 // weights.
 bool trains_over_codes(const Json& config) {
-  const Json* lora = config.find("lora");
-  const Json* base = lora != nullptr && lora->is_object() ? lora->find("base") : nullptr;
-  return base != nullptr && *base == Json("stored");
+  return find_text(config, {"lora", "base"}) == "stored";
 }
 
 std::optional<NewRows> rows_beyond(std::int64_t stored_vocabulary) {
@@ -143,7 +136,7 @@ void Model::open_checkpoint(const fs::path& folder, const ModelOptions& options)
   if (wanted == stored) other_work = begin_loading_work(options.work, *this, !adapters_alone);
   if (adapters_alone) {
     adapters_ = restore_adapted(*reader, model_, folder.string(), run);
-    base_.path = model_path(reader->state().config);
+    base_.path = find_text(reader->state().config, {"model", "path"});
     if (!trains_over_codes(reader->state().config)) base_.weights.hash = stored_base_hash(reader->state());
     base_.weights.dtype = stored;
   } else {

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/json/json_member.h"
 #include "core/ops/elementwise.h"
 #include "core/safetensors/safetensors.h"
 #include "core/system/file.h"
@@ -60,14 +61,11 @@ AdapterBase adapter_base(const fs::path& folder) {
   const fs::path file = folder / kAdapterBaseName;
   if (!fs::is_regular_file(file)) return {};
   const Json json = Json::parse_file(file, {.max_bytes = std::size_t{1} << 16});
-  const auto text = [&](std::string_view key) {
-    const Json* value = json.is_object() ? json.find(key) : nullptr;
-    return value != nullptr && value->is_string() ? value->as_string() : std::string();
-  };
-  const auto dtype = dtype_from_string(text("dtype"));
-  QUENCH_CHECK_AS(ErrorCode::corrupt, !text("hash").empty() && dtype.has_value(),
+  const std::string hash = find_text(json, {"hash"});
+  const auto dtype = dtype_from_string(find_text(json, {"dtype"}));
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !hash.empty() && dtype.has_value(),
                   "{}: expected a hash and the dtype of the weights that the adapter was trained over", file.string());
-  return {text("hash"), *dtype};
+  return {hash, *dtype};
 }
 
 void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,

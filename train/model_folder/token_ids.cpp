@@ -1,4 +1,5 @@
 #include "train/model_folder/token_ids.h"
+#include "core/json/json_member.h"
 #include "data/tokenizer/tokenizer_kind.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ constexpr std::size_t kBegin = 0, kEnd = 1, kPadding = 2;
 // One id, a list, or none.
 Ids ids_at(const Json& json, std::string_view key) {
   Ids ids;
-  const Json* value = json.is_object() ? json.find(key) : nullptr;
+  const Json* value = find_member(json, {key});
   if (value == nullptr) return ids;
   const auto take = [&](const Json& item) {
     if (item.is_integer() && item.as_double() >= 0 && item.as_double() < 9e15) ids.push_back(item.as_int());

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "core/json/json_member.h"
 #include "core/system/check.h"
 #include "core/system/missing_path.h"
 #include "data/hub/cache.h"
@@ -205,9 +206,8 @@ fs::path ModelSource::checkpoint() const {
 
 std::string ModelSource::adapter_base() const {
   if (adapter_.empty()) return {};
-  const Json config = Json::parse_file(adapter_ / kAdapterConfigName, {.max_bytes = kMaxConfigBytes});
-  const Json* base = config.is_object() ? config.find("base_model_name_or_path") : nullptr;
-  return base != nullptr && base->is_string() ? base->as_string() : std::string();
+  return find_text(Json::parse_file(adapter_ / kAdapterConfigName, {.max_bytes = kMaxConfigBytes}),
+                   {"base_model_name_or_path"});
 }
 
 fs::path ModelSource::tokenizer() const {

@@ -1,6 +1,7 @@
 #include "train/model_source/run_layout.h"
 
 #include "core/json/json.h"
+#include "core/json/json_member.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/metrics/run_files.h"
 
@@ -22,36 +23,24 @@ Json read_object(const fs::path& file) {
   }
 }
 
-const Json* member(const Json& json, std::string_view key) {
-  return json.is_object() ? json.find(key) : nullptr;
-}
-
-std::string text_at(const Json& json, std::string_view section, std::string_view key) {
-  const Json* object = member(json, section);
-  const Json* value = object != nullptr ? member(*object, key) : nullptr;
-  return value != nullptr && value->is_string() ? value->as_string() : std::string();
-}
-
 }  // namespace
 
 bool is_run_folder(const fs::path& folder) {
   std::error_code ignored;
   if (fs::is_regular_file(folder / run_files::kEnvironment, ignored)) return true;
   const Json config = read_object(folder / run_files::kConfig);
-  return member(config, "training") != nullptr && member(config, "model") != nullptr;
+  return find_member(config, {"training"}) != nullptr && find_member(config, {"model"}) != nullptr;
 }
 
 fs::path working_directory_of(const fs::path& run) {
-  const Json sources = read_object(run / run_files::kSources);
-  const Json* started = member(sources, "working_directory");
-  return started != nullptr && started->is_string() ? fs::path(started->as_string()) : fs::path();
+  return find_text(read_object(run / run_files::kSources), {"working_directory"});
 }
 
 fs::path checkpoint_folder_of(const fs::path& run) {
   std::error_code ignored;
   const fs::path usual = run / run_files::kCheckpointFolder;
   if (fs::is_directory(usual, ignored)) return usual;
-  const std::string named = text_at(read_object(run / run_files::kConfig), "checkpoint", "folder");
+  const std::string named = find_text(read_object(run / run_files::kConfig), {"checkpoint", "folder"});
   if (named.empty()) return usual;
   const fs::path folder = working_directory_of(run) / named;
   return fs::is_directory(folder, ignored) ? folder : usual;
@@ -65,7 +54,7 @@ std::string no_checkpoint_message(const fs::path& folder, const fs::path& checkp
     for (const CheckpointInfo& info : list_checkpoints(checkpoints).checkpoints)
       if (!info.fault.empty()) text += fmt::format("\n  {}: {}", info.path.string(), info.fault);
   text += "\nTrain until it has saved one (checkpoint.interval says how often; SIGUSR1 makes a running one save)";
-  std::string exported = text_at(read_object(folder / run_files::kConfig), "export", "folder");
+  std::string exported = find_text(read_object(folder / run_files::kConfig), {"export", "folder"});
   for (const fs::path& model : {folder / "export", fs::path(exported)})
     if (!model.empty() && fs::is_regular_file(model / "config.json", ignored))
       return text + fmt::format(", or use the model that it exported: {}", model.string());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/json/json_member.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
@@ -86,8 +87,7 @@ fs::path find_model_part(const fs::path& checkpoint, const fs::path& run, const 
 
 // training.mtp_loss_weight of a run's config.
 bool trains_mtp(const Json& config) {
-  const Json* training = config.is_object() ? config.find("training") : nullptr;
-  const Json* weight = training != nullptr && training->is_object() ? training->find("mtp_loss_weight") : nullptr;
+  const Json* weight = find_member(config, {"training", "mtp_loss_weight"});
   return weight != nullptr && weight->is_number() && weight->as_double() > 0;
 }
 
@@ -206,23 +206,16 @@ void store_run_model(CheckpointState& state, const RunConfig& config, const RunM
 }
 
 std::string stored_data_text(const CheckpointState& state) {
-  const Json* stored = state.extra.find(kModelKey);
-  const Json* text = stored != nullptr && stored->is_object() ? stored->find("data") : nullptr;
-  return text != nullptr && text->is_string() ? text->as_string() : std::string();
+  return find_text(state.extra, {kModelKey, "data"});
 }
 
 StoredModel stored_model(const CheckpointState& state, const fs::path& checkpoint, const fs::path& run) {
   require_plugins(state);
-  const Json* stored = state.extra.find(kModelKey);
-  const auto text = [&](const char* key) {
-    const Json* value = stored != nullptr && stored->is_object() ? stored->find(key) : nullptr;
-    return value != nullptr && value->is_string() ? value->as_string() : std::string();
-  };
-  const std::string recorded = text("run_folder");
+  const std::string recorded = find_text(state.extra, {kModelKey, "run_folder"});
   StoredModel model;
-  model.fingerprint = text("tokenizer");
+  model.fingerprint = find_text(state.extra, {kModelKey, "tokenizer"});
   model.files = find_model_part(checkpoint, run, recorded);
-  const Json* config = recorded.empty() ? nullptr : stored->find("config");
+  const Json* config = recorded.empty() ? nullptr : find_member(state.extra, {kModelKey, "config"});
   QUENCH_CHECK_AS(ErrorCode::corrupt, config != nullptr, "{} holds no model config", checkpoint.string());
   model.config = nn::parse_model_config(*config, (checkpoint / Manifest::kFileName).string());
   if (trains_mtp(state.config)) model.config.mtp.layers = model.config.mtp.declared;

@@ -86,7 +86,7 @@ struct RunData {
 // or one without run files.
 [[nodiscard]] RunData load_run(const std::filesystem::path& folder);
 
-// Of regular files; links are not followed.
+// Size of the regular files; links are not followed.
 [[nodiscard]] std::uint64_t bytes_in(const std::filesystem::path& folder);
 
 // "2026-03-01 12:30 UTC"

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/json/json_member.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/weights/host_transfer.h"
 #include "distributed/fsdp/gather_parameter.h"
@@ -195,9 +196,7 @@ std::string base_hash_as(nn::CausalLm& model, DType dtype, std::int64_t vocabula
 }
 
 std::string stored_base_hash(const CheckpointState& state) {
-  const Json* base = state.extra.find(kBaseKey);
-  const Json* stored = base != nullptr && base->is_object() ? base->find("hash") : nullptr;
-  return stored != nullptr && stored->is_string() ? stored->as_string() : std::string();
+  return find_text(state.extra, {kBaseKey, "hash"});
 }
 
 void store_base(CheckpointState& state, const std::string& hash) {
@@ -209,14 +208,12 @@ bool holds_adapters_alone(const CheckpointState& state) {
 }
 
 void require_base(const CheckpointState& state, const std::string& hash, const std::string& source) {
-  const Json* base = state.extra.find(kBaseKey);
-  const Json* stored = base != nullptr && base->is_object() ? base->find("hash") : nullptr;
-  QUENCH_CHECK_AS(ErrorCode::corrupt, stored != nullptr && stored->is_string(),
-                  "{} does not name the base model of its adapters", source);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, stored->as_string() == hash,
+  const std::string stored = stored_base_hash(state);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !stored.empty(), "{} does not name the base model of its adapters", source);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, stored == hash,
                   "the adapters in {} were trained over another base: the weights here have hash {}, expected {}; use "
                   "the run's base model",
-                  source, hash, stored->as_string());
+                  source, hash, stored);
 }
 
 std::string base_path(const CheckpointState& state, const std::string& source, const std::filesystem::path& run) {

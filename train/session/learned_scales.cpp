@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/json/json_member.h"
 #include "core/ops/elementwise.h"
 #include "core/system/log.h"
 #include "nn/modules/linear.h"
@@ -57,8 +58,7 @@ void LearnedScales::choose_in(QuantizationRules& rules) const {
 
 LearnedScales stored_scales(CheckpointReader& reader, const std::string& source) {
   LearnedScales scales;
-  const Json* recipe = reader.state().config.find("recipe");
-  const Json* learned = recipe != nullptr && recipe->is_object() ? recipe->find("learned_scales") : nullptr;
+  const Json* learned = find_member(reader.state().config, {"recipe", "learned_scales"});
   if (learned == nullptr || !learned->is_bool() || !learned->as_bool()) return scales;
   scales.scheme =
       simulated_scheme(run_config_from_json(reader.state().config, source, {}, {.data = false, .files = false}));

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/json/json.h"
+#include "core/json/json_member.h"
 #include "core/system/log.h"
 #include "data/tokenizer/tokenizer_files.h"
 
@@ -30,7 +31,7 @@ Ids ends_of_model(const fs::path& folder, const nn::ModelConfig& config) {
   const fs::path file = folder / "generation_config.json";
   if (!fs::is_regular_file(file)) return ids;
   const Json json = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
-  const Json* ends = json.is_object() ? json.find("eos_token_id") : nullptr;
+  const Json* ends = find_member(json, {"eos_token_id"});
   const auto take = [&](const Json& id) {
     if (id.is_integer() && id.as_double() >= 0 && id.as_double() < static_cast<double>(config.vocab_size))
       add(ids, id.as_int());

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "core/json/json_member.h"
 #include "core/number/nvfp4.h"
 #include "export/formats/float8_weights.h"
 #include "export/formats/input_scales.h"
@@ -91,7 +92,7 @@ Json modelopt_config(const fs::path& folder) {
   const fs::path file = folder / kConfigName;
   if (!fs::exists(file)) return {};
   Json config = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
-  const Json* section = config.is_object() ? config.find("quantization") : nullptr;
+  const Json* section = find_member(config, {"quantization"});
   QUENCH_CHECK_AS(ErrorCode::corrupt, section != nullptr && section->is_object(),
                   "{}: expected an object with the key quantization", file.string());
   Json quantization = *section;
