@@ -69,8 +69,16 @@ test('the log switch exists for positive values and redraws the curve', () => {
   assert.equal(report(folder(loss([-1, 0]))).figure('Loss').all('input').length, 0);
 });
 
+test('rates begin at 0 and have short labels', () => {
+  const page = report(folder({'metrics/metrics.jsonl': byStep('lr', [1e-4, 3e-4])}));
+  assert.deepEqual(page.figure('Learning rate').texts('text', 'tick').slice(0, 4), ['0', '1e-4', '2e-4', '3e-4']);
+  assert.deepEqual(paths(page.figure('Learning rate')), ['M56.0 186.0L626.0 26.0']);
+});
+
+const restless = Array.from({length: 400}, (_, i) => i % 2 === 0 ? 1 : 3);
+
 test('long curves have their average over faint values', () => {
-  const page = report(folder(loss(Array.from({length: 400}, (_, i) => i % 2 === 0 ? 1 : 3))));
+  const page = report(folder(loss(restless)));
   const figure = page.figure('Loss');
   assert.deepEqual(figure.texts('span').slice(1), ['training', 'training, averaged']);
   assert.deepEqual(figure.all('path', 'line').map(path => path.class), ['line s0 faint', 'line s0']);
@@ -138,6 +146,8 @@ test('numbers are short', () => {
   all('count', [[7, '7'], [47960, '47,960'], [-1234567, '-1,234,567'], [1e20, '1e20']]);
   all('bytes', [[2048, '2.0 KiB'], [3 * 2 ** 20, '3.0 MiB'], [1.25 * 2 ** 30, '1.25 GiB']]);
   all('duration', [[3720, '1:02:00'], [751.4, '0:12:31']]);
+  assert.equal(script.every(Array(200).fill(0), 200).length, 200);
+  assert.equal(script.every(Array(250).fill(0), 200).length, 125);
   all('shortLayer', [['model.layers.3.mlp.down_proj', '3.down_proj'], ['layers.3.x', '3.x'], ['lm_head', 'lm_head']]);
 });
 
@@ -243,6 +253,9 @@ test('a comparison has curves, final figures and what differs', () => {
     ['Best validation loss', '1.5000 (ppl 4.4817) at 1', '0.5000 (ppl 1.6487) at 1']]);
   assert.deepEqual(rows(page.section('settings')), [['optimizer.lr', '0.001', '0.01']]);
   assert.equal(page.section('environment'), undefined);
+  const averages = report(folder(loss(restless)), folder(loss(restless))).figure('Training loss');
+  assert.equal(paths(averages).length, 2);
+  assert.ok(averages.texts('text', 'tick').includes('2') && !averages.texts('text', 'tick').includes('3'));
   const same = report(run('a', 0.1, 1), run('b', 0.1, 1));
   assert.deepEqual(same.page.texts('div', 'empty'), ['No setting differs.']);
 });
