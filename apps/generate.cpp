@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "apps/answer_text.h"
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
@@ -17,6 +16,7 @@
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "train/generation/answer_text.h"
 #include "train/generation/warm_up.h"
 
 namespace quench {

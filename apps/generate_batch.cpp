@@ -6,13 +6,13 @@
 #include <optional>
 #include <set>
 
-#include "apps/answer_text.h"
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
 #include "core/system/log.h"
 #include "data/files/line_reader.h"
 #include "data/text/text_format.h"
+#include "train/generation/answer_text.h"
 #include "train/generation/batch_generator.h"
 
 namespace quench {

@@ -7,10 +7,10 @@
 #include <iostream>
 #include <optional>
 
-#include "apps/answer_text.h"
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
+#include "train/generation/answer_text.h"
 #include "train/generation/generator.h"
 
 namespace quench {

@@ -7,37 +7,14 @@
 #include "train/model_folder/model_card.h"
 
 namespace quench {
-namespace {
 
-void print_adapters(const SavedModel& saved, bool json) {
-  if (!json) {
+void print_saved_model(const SavedModel& saved, bool as_json) {
+  if (as_json) return print_json(to_json(saved));
+  if (saved.format == kPeftFormat) {
     std::printf("wrote %s (%zu adapted layers)\n", saved.path.c_str(), saved.adapted_layers);
     return;
   }
-  print_json(Json(Json::Object{{"output", saved.path.string()},
-                               {"format", saved.format},
-                               {"adapted_layers", static_cast<std::int64_t>(saved.adapted_layers)}}));
-}
-
-}  // namespace
-
-void print_saved_model(const SavedModel& saved, bool as_json) {
-  if (saved.format == kPeftFormat) return print_adapters(saved, as_json);
   const ModelFolderReport& report = saved.report;
-  if (as_json) {
-    Json json = Json::object();
-    json.set("output", saved.path.string());
-    json.set("format", saved.format);
-    json.set("dtype", to_string(saved.dtype));
-    json.set("parameters", saved.parameters);
-    json.set("scheme", saved.scheme.empty() ? Json() : Json(saved.scheme));
-    if (saved.unfit) json.set("unfit", to_json(*saved.unfit));
-    json.set("layers", to_json(report.layers));
-    json.set("file_bytes", report.file_bytes);
-    if (report.perplexity_before) json.set("perplexity_before", *report.perplexity_before);
-    if (report.perplexity) json.set("perplexity", *report.perplexity);
-    return print_json(json);
-  }
   if (!report.layers.empty()) std::fputs(to_text(report.layers).c_str(), stdout);
   if (report.perplexity) {
     const std::string before =

@@ -12,7 +12,8 @@ if(EXISTS ${ARROW_PATH}/include/parquet/arrow/reader.h AND count GREATER_EQUAL 2
   target_link_libraries(quench_arrow PRIVATE quench_options ${QUENCH_ARROW_LIBRARIES})
   target_include_directories(quench_arrow SYSTEM PRIVATE ${ARROW_PATH}/include)
   set_target_properties(quench_arrow PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} CXX_VISIBILITY_PRESET hidden
-                        VISIBILITY_INLINES_HIDDEN ON BUILD_RPATH ${ARROW_PATH}/lib INSTALL_RPATH $ORIGIN)
+                        VISIBILITY_INLINES_HIDDEN ON BUILD_RPATH ${ARROW_PATH}/lib
+                        INSTALL_RPATH "$ORIGIN:$ORIGIN/../../pyarrow")  # in the wheel: that of the package pyarrow
 else()
   message(STATUS "Parquet and Arrow files: OFF, refused by name (scripts/setup.sh installs Apache Arrow)")
 endif()

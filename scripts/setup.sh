@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what building and testing need and is missing, from Debian's packages, and from PyPI into .deps of the source
-# tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), and, where the CUDA toolkit
-# is, the headers of cuDNN's front end. `cross` is for the preset aarch64: a cross compiler, QEMU's user emulation, and in
-# .deps/aarch64 the libraries of Debian's arm64 and Apache Arrow for it.
-# Usage: scripts/setup.sh [build|demo|package|test|cross]   (default: test, which includes build, demo and package)
+# tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), where the CUDA toolkit is the
+# headers of cuDNN's front end, and for the Python module nanobind and NumPy. `cross` is for the preset aarch64: a cross
+# compiler, QEMU's user emulation, and in .deps/aarch64 the libraries of Debian's arm64 and Apache Arrow for it.
+# Usage: scripts/setup.sh [build|demo|package|python|test|cross]   (default: test, which includes all but cross)
 set -euo pipefail
 what=${1:-test}
 case $what in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
@@ -18,11 +18,12 @@ case $what in
   build) ;;
   demo) packages+=(fortunes) ;;
   package) packages+=(dpkg-dev file) ;;
+  python) packages+=(python3-dev python3-pip) ;;
   test)
-    packages+=(git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev doxygen clang-16 libclang-rt-16-dev clang-format-14)
+    packages+=(python3-dev python3-pip git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev doxygen clang-16 libclang-rt-16-dev clang-format-14)
     ;;
   cross) packages=(cmake ninja-build pkg-config ccache g++-aarch64-linux-gnu qemu-user) ;;
-  *) echo "usage: scripts/setup.sh [build|demo|package|test|cross]" >&2; exit 2 ;;
+  *) echo "usage: scripts/setup.sh [build|demo|package|python|test|cross]" >&2; exit 2 ;;
 esac
 
 deps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.deps
@@ -107,4 +108,9 @@ if [ -n "$cuda" ] && [ ! -e "$deps/include/cudnn_frontend.h" ]; then
   echo "installing: nvidia-cudnn-frontend"
   python3 -m pip install --quiet --no-deps --target "$deps" nvidia-cudnn-frontend ||
     echo "warning: without nvidia-cudnn-frontend attention on a GPU runs on slower kernels" >&2
+fi
+
+if [[ $what == python || $what == test ]] && [ ! -e "$deps/python/nanobind" ]; then
+  echo "installing: nanobind, NumPy"
+  python3 -m pip install --quiet --disable-pip-version-check --target "$deps/python" "nanobind>=2.4" numpy
 fi

@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/system/check.h"
+#include "core/system/own_folder.h"
 
 namespace quench {
 namespace {
@@ -17,11 +19,25 @@ std::string file_of(const SharedLibraryName& name, int major) {
   return fmt::format("{}.{}", name.file, major);
 }
 
+// Folders of libraries of nvidia-* wheels: site-packages/nvidia/cudnn/lib, nvidia/cu13/lib, ...
+std::vector<std::string> wheel_folders() {
+  std::vector<std::string> folders;
+  std::error_code ignored;
+  const std::filesystem::path packages = python_packages();
+  if (packages.empty()) return folders;
+  for (std::filesystem::directory_iterator it(packages / "nvidia", ignored), end; !ignored && it != end;
+       it.increment(ignored))
+    folders.push_back((it->path() / "lib").string());
+  std::ranges::sort(folders);
+  return folders;
+}
+
 // The file by the dynamic linker's search, then in the folders.
 std::vector<std::string> places(const SharedLibraryName& name, int major) {
   const std::string file = file_of(name, major);
   std::vector<std::string> paths{file};
   for (const std::string& folder : name.folders) paths.push_back(folder + '/' + file);
+  for (const std::string& folder : wheel_folders()) paths.push_back(folder + '/' + file);
   return paths;
 }
 

@@ -50,7 +50,8 @@ void on_save(int) {
   save_requested.store(true);
 }
 
-// oneDNN kernels repurpose the stack pointer: a handler frame on the normal stack would overwrite data.
+}  // namespace
+
 void give_handlers_a_stack() {
   stack_t stack{};
   if (::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE) == 0) return;
@@ -60,8 +61,6 @@ void give_handlers_a_stack() {
   QUENCH_CHECK_AS(ErrorCode::failed, ::sigaltstack(&stack, nullptr) == 0, "no stack for signal handlers: {}",
                   errno_text(errno));
 }
-
-}  // namespace
 
 SignalHandlers::SignalHandlers() {
   QUENCH_CHECK(!installed.exchange(true), "signal handlers are installed already; one SignalHandlers object at a time");

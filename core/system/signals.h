@@ -45,6 +45,11 @@ class SignalHandlers {
 // step.
 [[nodiscard]] std::function<int()> poll_stop_signals();
 
+// Alternate stack of the calling thread, unless it has one, for handlers with SA_ONSTACK: oneDNN kernels repurpose the
+// stack pointer, and a handler's frame on the normal stack would overwrite data. SignalHandlers has one; for programs
+// that install handlers of their own. Throws out_of_memory.
+void give_handlers_a_stack();
+
 // "Ctrl-C", "SIGTERM", "SIGHUP"; of others "signal 10".
 [[nodiscard]] std::string signal_text(int signal);
 

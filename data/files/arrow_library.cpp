@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "core/system/own_folder.h"
+
 namespace quench {
 namespace {
 
@@ -20,7 +22,8 @@ std::vector<std::filesystem::path> module_candidates() {
   if (const char* chosen = std::getenv("QUENCH_ARROW_LIBRARY"); chosen != nullptr && *chosen != '\0') return {chosen};
   std::error_code ignored;
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  return {folder / "libquench_arrow.so", folder / "../lib/quench/libquench_arrow.so"};
+  return {folder / "libquench_arrow.so", folder / "../lib/quench/libquench_arrow.so",
+          own_folder() / "libquench_arrow.so"};
 }
 
 ArrowLibrary open_arrow_library() {

@@ -7,8 +7,8 @@
 
 namespace quench {
 
-// Plug-in libquench_arrow.so: in the program's folder, ../lib/quench, or QUENCH_ARROW_LIBRARY. Null, with the reason in
-// `missing`, if absent or of another version.
+// Plug-in libquench_arrow.so: in the program's folder, ../lib/quench, the folder of libquench_data.so, or
+// QUENCH_ARROW_LIBRARY. Null, with the reason in `missing`, if absent or of another version.
 [[nodiscard]] const QuenchArrowFunctions* arrow_functions(std::string& missing);
 
 }  // namespace quench

@@ -78,6 +78,26 @@ SavePlan plan_save(const SaveTarget& target, const std::vector<std::filesystem::
   return plan;
 }
 
+Json to_json(const SavedModel& saved) {
+  Json json = Json::object();
+  json.set("output", saved.path.string());
+  json.set("format", saved.format);
+  if (saved.format == kPeftFormat) {
+    json.set("adapted_layers", static_cast<std::int64_t>(saved.adapted_layers));
+    return json;
+  }
+  const ModelFolderReport& report = saved.report;
+  json.set("dtype", to_string(saved.dtype));
+  json.set("parameters", saved.parameters);
+  json.set("scheme", saved.scheme.empty() ? Json() : Json(saved.scheme));
+  if (saved.unfit) json.set("unfit", to_json(*saved.unfit));
+  json.set("layers", to_json(report.layers));
+  json.set("file_bytes", report.file_bytes);
+  if (report.perplexity_before) json.set("perplexity_before", *report.perplexity_before);
+  if (report.perplexity) json.set("perplexity", *report.perplexity);
+  return json;
+}
+
 void check_save_target(const SaveTarget& target, const std::vector<std::filesystem::path>& sources) {
   (void)plan_save(target, sources);
 }

@@ -42,6 +42,10 @@ struct SavedModel {
   ModelFolderReport report = {};
 };
 
+// {"output", "format", "dtype", "parameters", "scheme", "layers", "file_bytes", ...}; of adapters alone {"output",
+// "format", "adapted_layers"}.
+[[nodiscard]] Json to_json(const SavedModel& saved);
+
 // Throws the errors of Model::save() that need no model: bad_config for unknown names, options that exclude each other,
 // a format that no program can run, a path that may not be replaced. `sources`: inputs, which the path may not touch.
 void check_save_target(const SaveTarget& target, const std::vector<std::filesystem::path>& sources = {});

@@ -126,6 +126,12 @@ void RunRecord::confirm_locks() const {
   if (checkpoint_lock_) checkpoint_lock_->confirm();
 }
 
+void RunRecord::unlock() noexcept {
+  metrics_lock_.reset();
+  checkpoint_lock_.reset();
+  lock_.reset();
+}
+
 const RunLock* RunRecord::checkpoint_folder_lock() const noexcept {
   return checkpoint_lock_ ? checkpoint_lock_.get() : lock_.get();
 }

@@ -62,6 +62,8 @@ class RunRecord {
   void rewind(std::int64_t step);
   // Throws locked if a lock is no longer this process's.
   void confirm_locks() const;
+  // At the run's end: another process may continue it.
+  void unlock() noexcept;
   // The lock that guards the checkpoint folder; null on other ranks.
   [[nodiscard]] const RunLock* checkpoint_folder_lock() const noexcept;
 

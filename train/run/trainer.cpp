@@ -187,6 +187,7 @@ TrainResult Trainer::Run::end(int stop_signal) {
   record.metrics().finish();
   if (first()) report_end(stop_signal);
   saver.finish();  // failed saves are the run's error, after its other results
+  record.unlock();
   return {.step = progress.step,
           .loss = progress.loss,
           .stop_signal = stop_signal,
@@ -260,6 +261,15 @@ RunSession& Trainer::session() noexcept {
 }
 const RunProgress& Trainer::progress() const noexcept {
   return run_->progress;
+}
+std::int64_t Trainer::planned_steps() const noexcept {
+  return run_->steps;
+}
+const RunModel& Trainer::run_model() const noexcept {
+  return run_->run_model;
+}
+void Trainer::log_evaluation(EvaluationMetrics metrics) {
+  run_->record.metrics().evaluation(std::move(metrics));
 }
 
 }  // namespace quench

@@ -9,6 +9,7 @@
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
 #include "train/metrics/metrics_sink.h"
+#include "train/record/run_model.h"
 #include "train/record/run_progress.h"
 #include "train/run/export_validation.h"
 #include "train/session/run_session.h"
@@ -50,12 +51,19 @@ class Trainer {
   void begin();
   // One optimizer step, with the evaluation and the save that are due. False, without a step: the run is over.
   bool step();
-  // The last checkpoint and, if the run is over, its export. Before that it is as after a stop signal: the run resumes.
+  // The last checkpoint and, if the run is over, its export; then the run's folders are unlocked. Before the run is
+  // over, it is as after a stop signal: the run resumes.
   TrainResult end();
   // Model, optimizer and objective.
   [[nodiscard]] RunSession& session() noexcept;
   // Completed steps and tokens, and the last loss.
   [[nodiscard]] const RunProgress& progress() const noexcept;
+  // Steps of the whole run.
+  [[nodiscard]] std::int64_t planned_steps() const noexcept;
+  // Tokenizer, token ids and architecture.
+  [[nodiscard]] const RunModel& run_model() const noexcept;
+  // An evaluation of one's own, to all metrics of the run. Rank 0, after begin().
+  void log_evaluation(EvaluationMetrics metrics);
 
  private:
   struct Run;
