@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/device/own_folder.h"
 #include "core/system/check.h"
-#include "core/system/own_folder.h"
 
 namespace quench {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/system/own_folder.h"
+#include "core/device/own_folder.h"
 
 namespace quench {
 namespace {

@@ -14,7 +14,7 @@ namespace quench::python {
 
 // Calls take turns: a model has one set of caches.
 struct ModelHandle {
-  std::shared_ptr<void> owner;  // of the model; a trainer ends last
+  std::shared_ptr<void> owner;  // Model or Trainer that holds the model
   Model* opened = nullptr;      // null: a trainer's
   const nn::CausalLm* model = nullptr;
   std::shared_ptr<const Tokenizer> tokenizer;  // or null

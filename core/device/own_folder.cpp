@@ -1,4 +1,4 @@
-#include "core/system/own_folder.h"
+#include "core/device/own_folder.h"
 
 #include <dlfcn.h>
 
