@@ -20,7 +20,7 @@ case $what in
   package) packages+=(dpkg-dev file) ;;
   python) packages+=(python3-dev python3-pip) ;;
   test)
-    packages+=(python3-dev python3-pip git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev doxygen clang-16 libclang-rt-16-dev clang-format-14)
+    packages+=(python3-dev python3-pip git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev nodejs doxygen clang-16 libclang-rt-16-dev clang-format-14)
     ;;
   cross) packages=(cmake ninja-build pkg-config ccache g++-aarch64-linux-gnu qemu-user) ;;
   *) echo "usage: scripts/setup.sh [build|demo|package|python|test|cross]" >&2; exit 2 ;;

@@ -47,7 +47,7 @@ TEST_F(MoeRun, TrainsResumesExportsAndGenerates) {
   EXPECT_EQ(of_run, of_export);
   expect_ok({"report", "run"});
   EXPECT_THAT(read_file(work() / "run" / "report.html"),
-              ::testing::ContainsRegex(R"("experts":\{"step":[0-9]+,"layers":\[\[0,)"));
+              ::testing::ContainsRegex(R"x("experts":\{"step":[0-9]+,"layers":\[\[[0-9]+,\[)x"));
 }
 
 // PEFT 0.21 fuses gate and up on load, with twice the rank and alpha of the folder: seen next to its logits.

@@ -1,5 +1,6 @@
 #include "train/report/report.h"
 
+#include <array>
 #include <map>
 #include <set>
 
@@ -18,6 +19,10 @@ constexpr std::size_t kHeadBytes = 4096;
 constexpr std::size_t kMaxTitleBytes = 200;
 constexpr std::uint64_t kMaxAttachedBytes = std::uint64_t{1} << 20;
 
+// Keys of run_json() that a comparison does not show.
+constexpr std::array<std::string_view, 7> kOfOneRun{"ranks",   "events",      "checkpoints", "health",
+                                                    "experts", "evaluations", "samples"};
+
 // For the content of a script element: no text of the data ends it or opens a comment.
 std::string script_json(const Json& json) {
   std::string text;
@@ -33,7 +38,11 @@ std::string script_json(const Json& json) {
 
 std::string render_report(std::span<const RunData> runs, std::span<const std::filesystem::path> attached) {
   Json::Array run_list, texts;
-  for (const RunData& run : runs) run_list.push_back(run_json(run));
+  for (const RunData& run : runs) {
+    run_list.push_back(run_json(run));
+    if (runs.size() > 1)
+      for (const std::string_view key : kOfOneRun) run_list.back().erase(key);
+  }
   for (const std::filesystem::path& file : attached)
     texts.push_back(
         Json::Array{shorten_utf8(file.stem().string(), kMaxTitleBytes), read_file(file, kMaxAttachedBytes)});

@@ -58,6 +58,7 @@ TEST_F(Comparison, OnePageHoldsTheDataOfAllRuns) {
   EXPECT_EQ(runs[1].at("curves").at("tokens_seen").at("last").dump(), "[50,5000.0]");
   EXPECT_THAT(runs[1].at("config").dump(), HasSubstr(R"(["optimizer",[["lr","0.01"]]])"));
   EXPECT_THAT(runs[1].at("environment").dump(), HasSubstr("A fast chip"));
+  EXPECT_EQ(runs[1].find("evaluations"), nullptr) << "a comparison does not show them";
 }
 
 TEST_F(Comparison, RunsOfOneNameAreCalledByTheirFolders) {
