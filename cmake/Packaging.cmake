@@ -15,7 +15,7 @@ if(TARGET quench_arrow)
 endif()
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime FILES_MATCHING PATTERN "*.md"
-        PATTERN "*.sbatch" PATTERN "*.yaml")
+        PATTERN "*.sbatch" PATTERN "*.yaml" PATTERN "Containerfile")
 # The pages link to them and name them.
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(PROGRAMS scripts/wandb_mirror.py DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts COMPONENT runtime)
