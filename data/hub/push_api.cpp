@@ -86,7 +86,7 @@ void ask_upload_modes(HttpClient& client, const HubName& name, std::vector<PushF
     for (const Json& entry : answer.at("files").as_array()) {
       const auto file = std::ranges::find(files, entry.at("path").as_string(), &PushFile::path);
       if (file == files.end()) continue;
-      file->is_lfs = entry.at("uploadMode").as_string() == "lfs";
+      file->is_lfs = entry.at("uploadMode").as_string() == "lfs" && file->size > 0;  // storage takes no empty contents
       const Json* ignored = entry.find("shouldIgnore");
       file->ignored = ignored != nullptr && ignored->is_bool() && ignored->as_bool();
       ++answered;

@@ -113,6 +113,13 @@ TEST_F(HubPush, ContentsThatTheStorageHasAreNotSentAgain) {
   EXPECT_EQ(server_.files("me/model").at("model.safetensors").content, weights_);
 }
 
+TEST_F(HubPush, EmptyFilesAreNoLargeFiles) {
+  write_file(folder_ / "model.safetensors", "");
+  (void)send();
+  EXPECT_FALSE(server_.files("me/model").at("model.safetensors").is_lfs);
+  EXPECT_EQ(server_.files("me/model").at("model.safetensors").content, "");
+}
+
 TEST_F(HubPush, LargeFilesGoInParts) {
   behaviour_.part_bytes = 30'000;
   server_.set(behaviour_);
