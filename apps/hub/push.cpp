@@ -141,7 +141,7 @@ void add_push_verb(const Command& app) {
       "Example: quench push runs/demo/export hf:me/demo --private");
   verb.add_option("FOLDER", a->folder, "Folder of an exported model or PEFT adapter").required();
   verb.add_option("NAME", a->name, "hf:ORG/NAME or hf:ORG/NAME@BRANCH; made if it does not exist").required();
-  verb.add_flag("--private", a->options.is_private, "A new repository is visible to its members only");
+  verb.add_flag("--private", a->options.is_private, "A new repository is private; a public one is refused");
   verb.add_option("--revision", a->revision, "Branch, made from main if it does not exist; default: main");
   verb.add_option("--message", a->options.message, "First line of the commit's message").show_default();
   verb.add_flag("--create-pr", a->options.as_request, "Open a pull request in place of a commit to the branch");

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/json/json.h"
 #include "core/system/check.h"
-#include "core/system/log.h"
 #include "data/hub/digest.h"
 #include "data/hub/hub_api.h"
 #include "data/hub/push_api.h"
@@ -19,6 +19,20 @@ void require_token(const HubSettings& settings) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, settings.may_send_token(),
                   "the access token is not sent to {}, which has no TLS; use https:// in HF_ENDPOINT",
                   settings.endpoint);
+}
+
+// Before anything is uploaded.
+void require_private(HttpClient& client, const HubName& name) {
+  const RepoUrls urls(client.settings(), name);
+  const std::string url = fmt::format("{}/revision/{}", urls.api, escape_segment(name.revision));
+  const HttpResponse response = client.send({.url = url});
+  require_success(client, name, response, "the repository");
+  const Json info = Json::parse(response.body, {.source = url});
+  const Json* found = info.is_object() ? info.find("private") : nullptr;
+  QUENCH_CHECK_AS(ErrorCode::failed, found != nullptr && found->is_bool() && found->as_bool(),
+                  "--private: {} exists and is public; nothing was uploaded. Make it private at {}/settings, or omit "
+                  "--private",
+                  name.text(), urls.page);
 }
 
 std::vector<PushFile> local_files(const std::filesystem::path& folder, const std::vector<std::string>& names) {
@@ -43,8 +57,7 @@ PushResult push(const HubSettings& settings, const HubName& name, const std::fil
   PushResult result;
   const RevisionState state = ensure_revision(client, name, options.is_private);
   result.new_repository = state == RevisionState::new_repository;
-  if (options.is_private && !result.new_repository)
-    QUENCH_LOG_WARN("{} exists; --private acts on a new repository alone", name.text());
+  if (options.is_private) require_private(client, name);
 
   std::vector<PushFile> files = local_files(folder, names);
   ask_upload_modes(client, name, files);

@@ -14,7 +14,7 @@
 namespace quench::hub {
 
 struct PushOptions {
-  bool is_private = false;  // a repository that the push makes
+  bool is_private = false;  // a public repository is refused, a new one is private
   std::string message = "Upload model";
   bool as_request = false;  // a pull request in place of a commit to the branch
   StopPoll stop{};

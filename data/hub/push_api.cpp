@@ -27,11 +27,11 @@ HttpResponse post_json(HttpClient& client, const std::string& url, const Json& b
 
 void create_repository(HttpClient& client, const HubName& name, bool is_private) {
   const std::size_t slash = name.id.find('/');
-  const HttpResponse response = post_json(client, client.settings().endpoint + "/api/repos/create",
-                                          Json::Object{{"organization", name.id.substr(0, slash)},
-                                                       {"name", name.id.substr(slash + 1)},
-                                                       {"type", std::string(to_string(name.type))},
-                                                       {"private", is_private}});
+  Json request = Json::Object{{"organization", name.id.substr(0, slash)},
+                              {"name", name.id.substr(slash + 1)},
+                              {"type", std::string(to_string(name.type))}};
+  if (is_private) request.set("private", true);  // else as the organization has it
+  const HttpResponse response = post_json(client, client.settings().endpoint + "/api/repos/create", request);
   QUENCH_CHECK_AS(ErrorCode::failed, response.status != 409,
                   "{} exists already, and the access token of {} may not see it; use one with access to it",
                   name.text(), client.settings().token.source());

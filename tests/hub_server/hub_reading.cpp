@@ -142,17 +142,18 @@ void HubServer::State::serve(const std::string& content, const httplib::Request&
 }
 
 void HubServer::State::add_reading() {
-  hub.server.Get(R"(/api/(models|datasets)/([^/]+/[^/]+)/revision/(.+))",
-                 [this](const httplib::Request& request, httplib::Response& response) {
-                   if (!admit(request, response)) return;
-                   const std::lock_guard lock(mutex);
-                   const std::string name = repo_key(request.matches[1], request.matches[2]);
-                   if (files_of(name, request.matches[3], response) == nullptr) return;
-                   const auto& revisions = repos[name].revisions;
-                   const auto found = revisions.find(request.matches[3]);
-                   const std::string id = found == revisions.end() ? std::string(request.matches[3]) : found->second;
-                   response.set_content(Json(Json::Object{{"id", name}, {"sha", id}}).dump(), "application/json");
-                 });
+  hub.server.Get(R"(/api/(models|datasets)/([^/]+/[^/]+)/revision/(.+))", [this](const httplib::Request& request,
+                                                                                 httplib::Response& response) {
+    if (!admit(request, response)) return;
+    const std::lock_guard lock(mutex);
+    const std::string name = repo_key(request.matches[1], request.matches[2]);
+    if (files_of(name, request.matches[3], response) == nullptr) return;
+    const auto& revisions = repos[name].revisions;
+    const auto found = revisions.find(request.matches[3]);
+    const std::string id = found == revisions.end() ? std::string(request.matches[3]) : found->second;
+    response.set_content(Json(Json::Object{{"id", name}, {"sha", id}, {"private", repos[name].is_private}}).dump(),
+                         "application/json");
+  });
   hub.server.Get(R"(/api/(models|datasets)/([^/]+/[^/]+)/tree/([^/]+))", [this](const httplib::Request& request,
                                                                                 httplib::Response& response) {
     if (!admit(request, response)) return;

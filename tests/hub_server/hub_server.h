@@ -36,6 +36,7 @@ struct Behaviour {
   std::size_t page = 1000;       // files of a page of the list
   std::string extra_entry{};     // JSON, at the end of the list
   std::uint64_t part_bytes = 0;  // uploads in parts of this size; 0: whole
+  bool public_only = false;      // new repositories, whatever is asked for
   std::string error_message{};   // X-Error-Message of errors
 };
 

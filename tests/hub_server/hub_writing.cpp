@@ -90,7 +90,8 @@ void HubServer::State::add_writing() {
     const std::lock_guard lock(mutex);
     if (repos.contains(name)) return refuse(response, 409, "");
     commit(name, "main", {{".gitattributes", {"*.safetensors filter=lfs\n", false}}}, "initial commit");
-    repos[name].is_private = body.at("private").as_bool();
+    const Json* wish = body.find("private");
+    repos[name].is_private = wish != nullptr && wish->as_bool() && !behaviour.public_only;
     response.set_content(Json(Json::Object{{"url", hub_url() + "/" + name}}).dump(), "application/json");
   });
   server.Post(R"(/api/models/([^/]+/[^/]+)/branch/([^/]+))",

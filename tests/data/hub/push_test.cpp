@@ -84,6 +84,24 @@ TEST_F(HubPush, RepositoryIsMadeAndGetsTheFilesInOneCommit) {
   EXPECT_EQ(files.count(".gitattributes"), 1U);  // files of the repository stay
 }
 
+TEST_F(HubPush, PublicRepositoriesAreRefusedWhereAPrivateOneIsAskedFor) {
+  behaviour_.public_only = true;
+  server_.set(behaviour_);
+  PushOptions options;
+  options.is_private = true;
+  for (const char* made : {"now", "before"}) {
+    try {
+      (void)send("hf:me/model", options);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("nothing was uploaded")) << made;
+    }
+  }
+  EXPECT_EQ(requests_to("/content/", "PUT") + requests_to("/commit/", "POST"), 0U);
+  (void)send();
+  EXPECT_EQ(server_.files("me/model").count("model.safetensors"), 1U);
+}
+
 TEST_F(HubPush, SecondPushSendsNothing) {
   (void)send();
   server_.forget_requests();
