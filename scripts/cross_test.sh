@@ -30,27 +30,24 @@ emulate() { # processor command...
   OMP_WAIT_POLICY=passive qemu-aarch64 -R 0x1000000000 -L "$root" -cpu "$@"
 }
 
-# What is not run, a line each: "part | filter of GoogleTest | reason".
+# What is not run of these parts, a line each: "regular expression of ctest's names|reason".
 read -r -d '' not_run <<'END'
-core|SignalsFork*:Plugin*:SharedLibrary*|forks, or starts programs of the target: needs a registered emulator
+^core\.Log\.LibrariesPrintNothing|starts a program: the emulator would have to be registered with the kernel
+^core\.Allocator\.(BlocksLieAcross|TheLastBlockGrows)|needs the 4 TiB of addresses that QEMU is refused
+^core\.SafetensorsHeader\.HostileSizes|bounds a time
+^recipes\..*LossCurveFollowsF32/qat_|training curves, a minute each; those of the other recipes are run
 END
 
 failed=0 passed=0
-run_tests() { # part level
-  local part=$1 level=$2 program=$build/tests/quench_${1}_tests filter=-*Slow* log status good bad
-  [ -x "$program" ] || { echo "error: $program is not built" >&2; failed=$((failed + 1)); return; }
-  filter+=$(awk -F'|' -v part="$part" '$1 == part { printf ":%s", $2 }' <<<"$not_run")
-  log=$build/$part.level_$level.log
-  QUENCH_CPU_LEVEL=$level emulate max "$program" --gtest_filter="$filter" >"$log" 2>&1
-  status=$?
-  good=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$log")
-  bad=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) test.*/\1/p' "$log")
-  printf '%-9s level %s: %5s passed %3s failed\n' "$part" "$level" "${good:-0}" "${bad:-0}"
-  passed=$((passed + ${good:-0}))
-  [ $status -eq 0 ] && return
-  failed=$((failed + 1))
-  grep '^\[  FAILED  \] .*\.' "$log" | sort -u || tail -n 5 "$log"
-  echo "  status $status; output: $log"
+run_tests() { # regular expression
+  local log=$build/cross_test.log out_of bad
+  ctest --test-dir "$build" -j "$(nproc)" --timeout 1800 -LE slow -R "$1" -E "$(sed 's/|[^|]*$//' <<<"$not_run" | paste -sd"|")" >"$log" 2>&1
+  bad=$(sed -n 's/.* \([0-9]*\) tests failed out of .*/\1/p' "$log")
+  out_of=$(sed -n 's/.* tests failed out of \([0-9]*\).*/\1/p' "$log")
+  [ -n "$out_of" ] || { tail -n 5 "$log"; failed=$((failed + 1)); return; }
+  sed -n '/^The following tests FAILED/,$p' "$log" | grep '^\s*[0-9]* - '
+  printf '%-24s %5s passed, %s failed\n' "$1" $((out_of - bad)) "$bad"
+  passed=$((passed + out_of - bad)) failed=$((failed + bad))
 }
 
 check() { # what expected got
@@ -63,12 +60,13 @@ check() { # what expected got
   fi
 }
 
-# Losses of eight steps of a small model, one a line. $1: folder of the run; the rest: the program's command line.
+# Losses of four steps of a small model, one a line. $1: folder of the run; the rest: the program's command line.
 losses() {
   local folder=$1
   shift
-  "$@" train shakespeare_char --device=cpu --data.train=README.md --data.validation=README.md --training.steps=8 \
-    --training.threads=2 --lr_schedule.warmup_steps=1 --metrics.log_every=1 --run.folder="$folder" >"$folder.log" 2>&1 ||
+  "$@" train shakespeare_char --device=cpu --data.train=README.md --data.validation=README.md --data.seq_len=32 \
+    --training.micro_batch_size=2 --training.global_batch_size=2 --training.steps=4 --lr_schedule.warmup_steps=1 \
+    --evaluation.steps=1 --metrics.log_every=1 --run.folder="$folder" >"$folder.log" 2>&1 ||
     { tail -n 5 "$folder.log" >&2; return 1; }
   sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$folder/metrics/metrics.jsonl"
 }
@@ -77,8 +75,8 @@ losses() {
 check_losses() { # what file file
   local worst
   worst=$(paste "$2" "$3" | awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (NF < 2) d = 1; if (d > m) m = d }
-                                 END { printf "%.1e", NR == 8 ? m : 1 }')
-  if awk -v d="$worst" 'BEGIN { exit !(d < 1e-4) }'; then
+                                 END { printf "%.1e", NR == 4 ? m : 1 }')
+  if awk -v d="$worst" 'BEGIN { exit !(d < 1e-5) }'; then
     echo "program: losses of $1: equal to $worst"
     passed=$((passed + 1))
   else
@@ -108,12 +106,11 @@ run_program() {
 for part in "${parts[@]}"; do
   case $part in
     program) run_program ;;
-    ops) for level in 1 2 3; do run_tests ops $level; done ;;
-    *) run_tests "$part" 3 ;;
+    ops) run_tests '^ops\.' ;;  # ops.level_1 and ops.level_2 among them
+    *) run_tests "^$part\\." ;;
   esac
 done
-echo
 echo "$passed passed, $failed failed"
-echo "not run:"
-awk -F'|' '{ printf "  %s: %s (%s)\n", $1, $3, $2 }' <<<"$not_run"
+echo "not run: verbs, launcher, distributed, plug-ins in the program, documentation: start programs or fork"
+printf '%s\n' "$not_run" | while IFS= read -r line; do echo "not run: ${line%|*} (${line##*|})"; done
 [ $failed -eq 0 ]

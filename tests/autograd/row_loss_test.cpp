@@ -55,7 +55,9 @@ TEST(RowLoss, GradientsOfALossOfAllRows) {
   };
   for (const std::int64_t chunk : {0, 1, 3}) {
     const Result trained = run(x, w, labels, chunk, false);
-    EXPECT_FLOAT_EQ(trained.loss, loss_at(x, w));
+    // Chunks of few rows are multiplied by another kernel: logits by sums in another order.
+    const float whole = loss_at(x, w);
+    EXPECT_NEAR(trained.loss, whole, 4e-6f * whole);
     for (const auto& [input, gradient] : {std::pair(x, trained.dhidden), std::pair(w, trained.dweight)})
       for (std::int64_t j = 0; j < input.numel(); ++j) {
         float* value = Tensor(input).data<float>() + j;
