@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 ./scripts/setup.sh test
 ./scripts/check.sh
 
-options=(-DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON -DQUENCH_PYTHON=ON)
+options=(-DQUENCH_CUDA=ON -DQUENCH_TESTS=ON -DQUENCH_BENCH=ON -DQUENCH_PYTHON_MODULE=ON)
 [ -e build/CMakeCache.txt ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
 cmake --preset release "${options[@]}" >/dev/null
 cmake --build build

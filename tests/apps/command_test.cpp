@@ -181,7 +181,7 @@ TEST_F(CommandLineOf, HelpShowsDefaultsTypesAndBounds) {
   EXPECT_EQ(help.status, 0);
   EXPECT_THAT(help.output,
               AllOf(HasSubstr("--max-shard-gb FLOAT:POSITIVE=5"), HasSubstr("--exclude TEXT=[lm_head] ..."),
-                    HasSubstr("--format TEXT=compressed-tensors"), HasSubstr("--smoothing FLOAT:FLOAT in [0 - 1]"),
+                    HasSubstr("--format FORMAT=compressed-tensors"), HasSubstr("--smoothing FLOAT:FLOAT in [0 - 1]"),
                     HasSubstr("Example: quench quantize")));
   EXPECT_THAT(run({"config", "diff", "--help"}).output, HasSubstr("BEFORE CONFIG REQUIRED"));
   EXPECT_THAT(run({"eval", "--help"}).output, HasSubstr("--task NAME FILE ..."));
