@@ -7,4 +7,5 @@ import sys
 
 def main() -> None:
     program = pathlib.Path(__file__).parent / "quench" / "bin" / "quench"
-    os.execv(program, [sys.argv[0], *sys.argv[1:]])
+    # Commands that it prints begin with the name that it was called by.
+    os.execve(program, sys.argv, {**os.environ, "QUENCH_STARTED_AS": sys.argv[0]})

@@ -112,7 +112,9 @@ std::string shell_word(std::string_view text) {
 std::string program_word() {
   constexpr const char* kName = "quench";
   std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const char* const script = std::getenv("QUENCH_STARTED_AS");  // of the Python wheel, which starts the program
+  const fs::path self =
+      script != nullptr && fs::exists(script, error) ? fs::path(script) : fs::read_symlink("/proc/self/exe", error);
   if (error || self.filename() != kName) return kName;
   const char* const path = std::getenv("PATH");
   std::string_view folders = path != nullptr ? path : "";
