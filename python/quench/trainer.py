@@ -160,21 +160,27 @@ def _arguments(overrides: Mapping[str, Any]) -> list[str]:
     return [f"--{key}={json.dumps(value, default=os.fspath)}" for key, value in overrides.items()]
 
 
+def _mistake(message: str) -> _quench.Error:
+    error = _quench.Error(message)
+    error.code = "invalid_argument"
+    return error
+
+
 def _line(record: str | Mapping[str, Any], index: int, what: str) -> str:
     if isinstance(record, str):
         record = {"text": record}
     if not isinstance(record, Mapping):
-        raise _quench.Error(f"{what}[{index}]: {type(record).__name__}, expected a text or a mapping")
+        raise _mistake(f"{what}[{index}]: {type(record).__name__}, expected a text or a mapping")
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise _quench.Error(f"{what}[{index}]: {error}") from None
+        raise _mistake(f"{what}[{index}]: {error}") from None
 
 
 def _write_records(records: Iterable[str | Mapping[str, Any]], folder: pathlib.Path, what: str) -> pathlib.Path:
     """JSON Lines file of the records, named by its content. An exception of the iterable leaves no file."""
     if isinstance(records, (str, bytes, Mapping)):
-        raise _quench.Error(f"{what}: {type(records).__name__}, expected an iterable of records; files go into the config")
+        raise _mistake(f"{what}: {type(records).__name__}, expected an iterable of records; files go into the config")
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     handle, name = tempfile.mkstemp(prefix=".records-", suffix=".jsonl", dir=folder)
@@ -186,7 +192,7 @@ def _write_records(records: Iterable[str | Mapping[str, Any]], folder: pathlib.P
                 digest.update(line)
                 file.write(line)
         if count == 0:
-            raise _quench.Error(f"{what}: no records")
+            raise _mistake(f"{what}: no records")
         path = folder / f"records-{digest.hexdigest()[:16]}.jsonl"
         os.replace(name, path)
         return path

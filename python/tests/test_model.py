@@ -121,6 +121,8 @@ class ModelTest(unittest.TestCase):
         def fail(_):
             raise KeyError("of the callback")
 
+        with self.assertRaisesRegex(quench.Error, "in a callback of its own call"):
+            self.model.generate("10 plus", 20, on_text=lambda _: self.model.generate("1", 1))
         with self.assertRaisesRegex(KeyError, "of the callback"):
             self.model.generate("10 plus", 20, on_text=fail)
         self.assertEqual(self.model.generate("10 plus", 3, ignore_eos=True)["ended_by"], "length")  # works on

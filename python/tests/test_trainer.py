@@ -102,10 +102,10 @@ class TrainerTest(unittest.TestCase):
     def test_mistakes_are_named_before_anything_is_written(self):
         for overrides, options, text, code in [
             ({"training.stepz": 3}, {}, "training.stepz", "bad_config"),
-            ({}, {"data": []}, "data: no records", "failed"),
-            ({}, {"data": [3]}, "data[0]: int, expected a text or a mapping", "failed"),
-            ({}, {"data": "file.txt"}, "files go into the config", "failed"),
-            ({}, {"data": [{"text": object()}]}, "data[0]: Object of type object", "failed"),
+            ({}, {"data": []}, "data: no records", "invalid_argument"),
+            ({}, {"data": [3]}, "data[0]: int, expected a text or a mapping", "invalid_argument"),
+            ({}, {"data": "file.txt"}, "files go into the config", "invalid_argument"),
+            ({}, {"data": [{"text": object()}]}, "data[0]: Object of type object", "invalid_argument"),
         ]:
             with self.subTest(text), self.assertRaises(quench.Error) as caught:
                 make("mistakes", overrides, **options)
