@@ -112,7 +112,7 @@ std::string shell_word(std::string_view text) {
 std::string program_word() {
   constexpr const char* kName = "quench";
   std::error_code error;
-  const char* const script = std::getenv("QUENCH_STARTED_AS");  // of the Python wheel, which starts the program
+  const char* const script = std::getenv("QUENCH_STARTED_AS");  // Python wheel: the script that pip installs
   const fs::path self =
       script != nullptr && fs::exists(script, error) ? fs::path(script) : fs::read_symlink("/proc/self/exe", error);
   if (error || self.filename() != kName) return kName;
