@@ -69,6 +69,17 @@ std::string read_endpoint() {
   return endpoint;
 }
 
+// File of a distribution whose place libcurl, which a wheel brings from Debian, does not know; empty: libcurl's own.
+std::string system_certificates() {
+  constexpr std::array kFiles{"/etc/ssl/certs/ca-certificates.crt",  // Debian: libcurl's own
+                              "/etc/pki/tls/certs/ca-bundle.crt",    // Fedora, Red Hat
+                              "/etc/ssl/ca-bundle.pem",              // openSUSE
+                              "/etc/ssl/cert.pem"};                  // Alpine, Arch
+  std::error_code ignored;
+  const auto found = std::ranges::find_if(kFiles, [&](const char* file) { return fs::exists(file, ignored); });
+  return found == kFiles.begin() || found == kFiles.end() ? std::string() : *found;
+}
+
 }  // namespace
 
 Token::Token(std::string_view text, std::string_view source) : text_(trimmed(text)), source_(source) {
@@ -110,6 +121,7 @@ HubSettings HubSettings::from_environment(bool with_token) {
   if (with_token) settings.token = read_token(settings.token_file);
   for (const char* name : {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"})
     if (settings.certificates.empty()) settings.certificates = variable(name);
+  if (settings.certificates.empty()) settings.certificates = system_certificates();
   settings.offline = is_set("HF_HUB_OFFLINE") || is_set("TRANSFORMERS_OFFLINE");
   return settings;
 }
