@@ -32,7 +32,8 @@ struct HubSettings {
   std::filesystem::path cache{};                    // HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub
   Token token{};                                    // HF_TOKEN, HF_TOKEN_PATH, $HF_HOME/token
   std::filesystem::path token_file{};               // where a token would be stored, for messages
-  std::string certificates{};      // REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE, or of the system; empty: libcurl's
+  // REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE, or of the system; empty: libcurl's.
+  std::string certificates{};
   bool offline = false;            // HF_HUB_OFFLINE
   double first_retry_seconds = 1;  // doubled with each further one
   int retries = 6;                 // repetitions of a request without any progress
