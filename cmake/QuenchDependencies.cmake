@@ -66,6 +66,10 @@ if(QUENCH_CUDA)
                           "${CUDAToolkit_VERSION} (${CUDAToolkit_INCLUDE_DIRS}) differ: name one toolkit with "
                           "-DCUDAToolkit_ROOT=... and its nvcc with -DCMAKE_CUDA_COMPILER=...")
     endif()
+    # A file of kernels for seven targets: 19.3 MB, 2.0 MB so (1.7 of 4.2 in a wheel).
+    if(QUENCH_CUDA_FAT AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13.0)
+      add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
+    endif()
     set(QUENCH_HAVE_CUDA ON)
     # Groups of GPUs: NCCL's header; the library is opened when first used.
     find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_PATH PATHS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
