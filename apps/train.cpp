@@ -62,18 +62,7 @@ void train_verb(const ConfigArguments& arguments) {
     if (result.stop_signal != 0) throw ExitRequest{exit_status_of_signal(result.stop_signal)};
     return;
   }
-  if (arguments.json) {
-    Json json = Json::object();
-    json.set("step", result.step);
-    json.set("loss", result.loss);
-    json.set("checkpoint", result.checkpoint);
-    json.set("exported", result.exported);
-    if (const auto& losses = result.export_validation)
-      json.set("export_validation", Json::Object{{"trained_loss", losses->trained},
-                                                 {"exported_loss", losses->kept.loss},
-                                                 {"method", losses->kept.method}});
-    print_json(json);
-  }
+  if (arguments.json) print_json(to_json(result));
   if (result.stop_signal == 0) return;
   QUENCH_LOG_WARN("stopped by {} at step {}; resume with {}", signal_text(result.stop_signal), result.step,
                   resumes_on_repetition(config) ? std::string("the same command")

@@ -156,7 +156,7 @@ class FolderDestination final : public Destination {
     return name;
   }
 
-  // No link or file on the way, and no folder or link in the file's place.
+  // No link or file among the parent folders, and no folder or link in the file's place.
   void require_plain(const HubFile& file) const {
     fs::path at = folder_;
     const fs::path relative(file.path);

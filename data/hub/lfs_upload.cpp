@@ -32,7 +32,7 @@ std::vector<std::string> action_headers(const Json& action) {
   return lines;
 }
 
-// One file on its way.
+// Upload of one file.
 class LfsUpload {
  public:
   LfsUpload(HttpClient& client, const HubName& name, const PushFile& file, std::function<void(std::uint64_t)> sent)

@@ -123,7 +123,7 @@ class Downloads {
       if (digest == file.etag()) return;
       start_over(partial);
       QUENCH_CHECK_AS(ErrorCode::corrupt, may_be_stale,
-                      "{}: {} has the digest {}, the hub lists {}; the content was changed on the way (by a proxy or a "
+                      "{}: {} has the digest {}, the hub lists {}; the content was changed in transit (by a proxy or a "
                       "mirror in HF_ENDPOINT), nothing was kept of it",
                       plan_.name.text(), file.path, digest, file.etag());
       QUENCH_LOG_WARN("{}: the part of an earlier download has another content; starting it again", file.path);

@@ -21,7 +21,7 @@ struct PushFile {
   std::string digest{};  // SHA-256 of a file in LFS, else that of the git blob
 };
 
-// What a push has changed on the way to the revision.
+// Changes of a push at the hub before its commit.
 enum class RevisionState : std::uint8_t { existing, new_branch, new_repository };
 
 // Makes the repository or the branch if there is none. Errors: require_success().

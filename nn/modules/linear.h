@@ -17,7 +17,7 @@ struct LinearPart {
   std::int64_t rows;
 };
 
-// What a linear layer has besides its two dimensions.
+// Options of a linear layer, next to its two dimensions.
 struct LinearOptions {
   bool bias = false;
   float init_std = 0.02f;  // standard deviation of the weight's initial values; those of the bias are 0

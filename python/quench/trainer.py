@@ -68,7 +68,7 @@ class Trainer:
                 keys["data.validation"] = [str(_write_records(validation, cache, "validation"))]
         self.callbacks: list[Callback] = list(callbacks)
         self.result: Record | None = None
-        """What end() returned, or None before."""
+        """Result of end(), or None before."""
         self._run = _quench._Trainer(source, document, _arguments(keys), device, quiet)
         self._tell()
 

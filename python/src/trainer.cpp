@@ -66,17 +66,7 @@ class TrainerHandle {
   nb::object end() {
     require_open();
     ended_ = true;  // also if it fails: a second end would write again
-    const TrainResult result = model_.run([this] { return trainer_->end(); });
-    Json json = Json::object();
-    json.set("step", result.step);
-    json.set("loss", result.loss);
-    json.set("checkpoint", result.checkpoint);
-    json.set("exported", result.exported);
-    if (const auto& losses = result.export_validation)
-      json.set("export_validation", Json::Object{{"trained_loss", losses->trained},
-                                                 {"exported_loss", losses->kept.loss},
-                                                 {"method", losses->kept.method}});
-    return to_python(json);
+    return to_python(to_json(model_.run([this] { return trainer_->end(); })));
   }
   void log_evaluation(const std::string& name, nb::handle values) {
     require_open();
@@ -124,7 +114,7 @@ RunConfig read(const std::string& config, const std::string& document, const std
   return parse_run_config(document, config, overrides, options);
 }
 
-// What `quench train` does before its run.
+// Steps of `quench train` before its run.
 TrainerHandle* make_trainer(const std::string& config, const std::string& document,
                             const std::vector<std::string>& overrides, const std::string& device_name, bool quiet) {
   int stopped = 0;

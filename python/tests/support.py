@@ -1,4 +1,4 @@
-"""What the module's tests share: a model that the program trained, made once."""
+"""Fixtures of the module's tests: a model that the program trained, made once."""
 
 from __future__ import annotations
 

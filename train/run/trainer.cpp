@@ -238,6 +238,19 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   return end(is_over() ? 0 : asked.stop_signal);
 }
 
+Json to_json(const TrainResult& result) {
+  Json json = Json::object();
+  json.set("step", result.step);
+  json.set("loss", result.loss);
+  json.set("checkpoint", result.checkpoint);
+  json.set("exported", result.exported);
+  if (const auto& losses = result.export_validation)
+    json.set("export_validation", Json::Object{{"trained_loss", losses->trained},
+                                               {"exported_loss", losses->kept.loss},
+                                               {"method", losses->kept.method}});
+  return json;
+}
+
 Trainer::Trainer(RunConfig config, Device device, int console, std::shared_ptr<const distributed::Ranks> ranks)
     : run_(std::make_unique<Run>(std::move(config), device, console, std::move(ranks))) {}
 Trainer::~Trainer() = default;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/device/device.h"
+#include "core/json/json.h"
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
 #include "train/metrics/metrics_sink.h"
@@ -25,6 +26,10 @@ struct TrainResult {
   std::string exported;    // folder; empty: none
   std::optional<ExportValidation> export_validation = {};
 };
+
+// {"step", "loss", "checkpoint", "exported"}, and "export_validation" {"trained_loss", "exported_loss", "method"} if it
+// was measured.
+[[nodiscard]] Json to_json(const TrainResult& result);
 
 class Trainer {
  public:

@@ -260,7 +260,7 @@ TEST_F(HubVerbs, PushTakesTheModelAndNothingElse) {
   for (const char* name : {"config.json", "model.safetensors", "tokenizer.json", "README.md"})
     EXPECT_EQ(files.at(name).content, read_file(folder_ / "model" / name)) << name;
   EXPECT_THAT(run({"push", "model", "hf:me/model"}).output, HasSubstr("files already"));
-  // What was pushed comes back as it is.
+  // The pushed files come back unchanged.
   ASSERT_EQ(run_line(last_line(push.output) + " --local-dir back").status, 0);
   EXPECT_EQ(read_file(folder_ / "back" / "model.safetensors"), read_file(folder_ / "model" / "model.safetensors"));
 }

@@ -1,4 +1,4 @@
-// What page.html uses of a browser's document: elements with attributes, children and listeners; markup is never parsed.
+// Part of a browser's document that page.html uses: elements with attributes, children and listeners; markup is never parsed.
 
 import vm from 'node:vm';
 
