@@ -40,11 +40,15 @@ endif()
 # The program prints the completion scripts itself. Debian's zsh looks into vendor-completions for its packages, every
 # other one into site-functions.
 function(quench_install_completion shell folder name)
+  set(emulator "")
+  if(CMAKE_CROSSCOMPILING)
+    list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
+  endif()
   install(CODE "set(folder ${CMAKE_INSTALL_DATADIR}/${folder})
 if(\"${shell}\" STREQUAL zsh AND CMAKE_INSTALL_PREFIX STREQUAL /usr)
   set(folder ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
 endif()
-execute_process(COMMAND \"$<TARGET_FILE:quench>\" completion ${shell} OUTPUT_VARIABLE script COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${emulator} \"$<TARGET_FILE:quench>\" completion ${shell} OUTPUT_VARIABLE script COMMAND_ERROR_IS_FATAL ANY)
 set(file \"\${CMAKE_INSTALL_PREFIX}/\${folder}/${name}\")
 message(STATUS \"Installing: \$ENV{DESTDIR}\${file}\")
 file(WRITE \"\$ENV{DESTDIR}\${file}\" \"\${script}\")
@@ -91,6 +95,10 @@ libsentencepiece-dev, libutf8proc-dev, zlib1g-dev, libzstd-dev, libcurl4-openssl
       "C++ libraries that train and run Llama-family language models
 Headers, static and shared libraries, and a CMake package of Quench, for C++20
 programs that train and run Llama-family language models.")
+endif()
+if(CMAKE_CROSSCOMPILING)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu)
 endif()
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_THREADS 0)  # all

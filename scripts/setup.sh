@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what building and testing need and is missing, from Debian's packages, and from PyPI into .deps of the source
 # tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), where the CUDA toolkit is the
-# headers of cuDNN's front end, and for the Python module nanobind and NumPy. `cross` is for the preset aarch64: a cross
-# compiler, QEMU's user emulation, and in .deps/aarch64 the libraries of Debian's arm64 and Apache Arrow for it.
-# Usage: scripts/setup.sh [build|demo|package|python|test|cross]   (default: test, which includes all but cross)
+# headers of cuDNN's front end, and for the Python module nanobind and NumPy. `wheel`: where Python is older than 3.12, headers
+# of Debian 13's for a module of the stable ABI. `cross` is for the preset aarch64: a cross compiler, QEMU's user emulation, and
+# in .deps/aarch64 the libraries of Debian's arm64, Apache Arrow and the same headers for it.
+# Usage: scripts/setup.sh [build|demo|package|python|wheel|test|cross]   (default: test, which includes all but wheel and cross)
 set -euo pipefail
 what=${1:-test}
-case $what in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case $what in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 libraries=(nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libgloo-dev libpcre2-dev libsentencepiece-dev
   libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev libcurl4-openssl-dev libssl-dev)
@@ -19,11 +20,12 @@ case $what in
   demo) packages+=(fortunes) ;;
   package) packages+=(dpkg-dev file) ;;
   python) packages+=(python3-dev python3-pip) ;;
+  wheel) packages+=(python3-dev python3-pip python3-venv) ;;
   test)
     packages+=(python3-dev python3-pip git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev nodejs doxygen clang-16 libclang-rt-16-dev clang-format-14)
     ;;
-  cross) packages=(cmake ninja-build pkg-config ccache g++-aarch64-linux-gnu qemu-user) ;;
-  *) echo "usage: scripts/setup.sh [build|demo|package|python|test|cross]" >&2; exit 2 ;;
+  cross) packages=(cmake ninja-build pkg-config ccache g++-aarch64-linux-gnu qemu-user dpkg-dev file python3-pip python3-venv) ;;
+  *) echo "usage: scripts/setup.sh [build|demo|package|python|wheel|test|cross]" >&2; exit 2 ;;
 esac
 
 deps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.deps
@@ -55,41 +57,88 @@ if [ ${#missing[@]} -gt 0 ]; then
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-# Into a folder, by an apt of its own state: two of the -dev packages exclude those of the machine's architecture, and
-# neither root nor a foreign architecture is needed.
+# Packages of Debian into a folder, by an apt of its own state: two of the -dev packages exclude those of the machine's
+# architecture, Debian 12 has no Python 3.13, and neither root nor a foreign architecture is needed.
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+apt=$scratch/apt
+fetch_packages() { # folder architecture release packages
+  local folder=$1 architecture=$2 release=$3 options
+  shift 3
+  echo "installing into ${folder#"${deps%/.deps*}"/}: $* ($release, $architecture)"
+  rm -rf "$apt"
+  mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial"
+  : >"$apt/status"
+  options=(-qq -o "Dir::State=$apt/state" -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt/cache"
+    -o "APT::Architecture=$architecture" -o "APT::Architectures=$architecture" -o APT::Sandbox::User= -o Debug::NoLocking=1)
+  if [ "$release" != "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" ]; then
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $release main" >"$apt/sources.list"
+    options+=(-o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null)
+  fi
+  apt-get "${options[@]}" update
+  if [ $# -eq 1 ]; then
+    (cd "$apt/cache/archives" && apt-get "${options[@]}" download "$1")
+  else
+    apt-get "${options[@]}" install --download-only --no-install-recommends -y "$@" >/dev/null
+  fi
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  local package
+  for package in "$apt"/cache/archives/*.deb; do dpkg-deb -x "$package" "$folder"; done
+  rm -rf "$folder/usr/share/doc" "$folder/usr/share/man" "$folder/usr/share/locale"
+}
+
+# A list of the packages in the folder for dpkg-shlibdeps (DPKG_ADMINDIR), which finds files by their real paths.
+record_packages() { # folder architecture
+  local data=$1/var/lib/dpkg package name
+  mkdir -p "$data/info" "$data/updates"
+  printf '%s\n' "$2" >"$data/arch"
+  for package in "$apt"/cache/archives/*.deb; do
+    name=$(dpkg-deb -f "$package" Package)
+    [ "$(dpkg-deb -f "$package" Multi-Arch)" != same ] || name+=:$2
+    dpkg-deb -e "$package" "$apt/control"
+    { sed '/^ *$/d; /^Package:/a Status: install ok installed' "$apt/control/control"; echo; } >>"$data/status"
+    for part in shlibs symbols; do
+      [ ! -e "$apt/control/$part" ] || cp "$apt/control/$part" "$data/info/$name.$part"
+    done
+    dpkg-deb -c "$package" | sed -E "s|^.{10} .* \./([^ ]*).*|$1/\1|; s|/$||" >"$data/info/$name.list"
+    rm -rf "$apt/control"
+  done
+}
+
 if [ "$what" = cross ]; then
   root=$deps/root list="${libraries[*]} libstdc++-12-dev libgtest-dev libgmock-dev"
-  if [ "$(cat "$root/packages" 2>/dev/null)" != "$list" ]; then
-    echo "installing into .deps/aarch64/root: $list (arm64)"
-    apt=$(mktemp -d)
-    trap 'rm -rf "$apt"' EXIT
-    mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial"
-    : >"$apt/status"
-    options=(-qq -o "Dir::State=$apt/state" -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt/cache"
-      -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User= -o Debug::NoLocking=1)
-    apt-get "${options[@]}" update
+  if [ "$(cat "$root/packages" 2>/dev/null)" != "$list" ] || [ ! -e "$root/var/lib/dpkg/status" ]; then
     # shellcheck disable=SC2086
-    apt-get "${options[@]}" install --download-only --no-install-recommends -y $list >/dev/null
-    rm -rf "$root"
-    mkdir -p "$root"
-    for package in "$apt"/cache/archives/*.deb; do dpkg-deb -x "$package" "$root"; done
+    fetch_packages "$root" arm64 bookworm $list
+    record_packages "$root" arm64
     # Absolute links would lead out of the folder.
     find "$root/usr/lib" "$root/lib" -type l -lname '/*' -printf '%P %l %H/%P\n' | while read -r _ target link; do
       ln -srfn "$root$target" "$link"
     done
     # Gloo's CMake package names its library by an absolute path.
     find "$root/usr" -name '*Targets-*.cmake' -exec sed -i 's|"/usr/|"${_IMPORT_PREFIX}/|' {} +
-    rm -rf "$root/usr/share/doc" "$root/usr/share/man" "$root/usr/share/locale"
     echo "$list" >"$root/packages"
-    rm -rf "$apt"
   fi
+fi
+
+# The stable ABI is that of 3.12; only headers are used.
+if [ "$what" = cross ]; then
+  machine=arm64
+elif [ "$what" = wheel ] && ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
+  machine=$(dpkg --print-architecture)
+else
+  machine=
+fi
+if [ -n "$machine" ] && [ ! -e "$deps/python-headers/usr/include/python3.13/Python.h" ]; then
+  fetch_packages "$deps/python-headers" "$machine" trixie libpython3.13-dev
 fi
 
 # Two of the wheel's libraries, which need nothing of Python; the file named like the version comes last.
 if [ ! -e "$deps/arrow/$arrow" ]; then
   echo "installing: Apache Arrow $arrow (pyarrow)"
-  wheel=$(mktemp -d)
-  trap 'rm -rf "$wheel"' EXIT
+  wheel=$scratch/arrow
+  mkdir "$wheel"
   if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: "${pip[@]}" --dest "$wheel" \
     "pyarrow==$arrow" && (cd "$wheel" && python3 -m zipfile -e pyarrow-*.whl .); then
     rm -rf "$deps/arrow"
