@@ -19,6 +19,14 @@ set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig)
 set(ENV{PKG_CONFIG_PATH} "")
+# nvcc of this machine and the runtime of ARM hosts.
+set(cuda ${QUENCH_CROSS_SOURCE}/.deps/aarch64/cuda)
+if(EXISTS ${cuda}/release)
+  set(CUDAToolkit_ROOT ${cuda})
+  set(CMAKE_CUDA_COMPILER ${cuda}/bin/nvcc)
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  list(APPEND CMAKE_FIND_ROOT_PATH ${cuda}/targets/sbsa-linux ${QUENCH_CROSS_SOURCE}/.deps)
+endif()
 set(ARROW_PATH ${QUENCH_CROSS_SOURCE}/.deps/aarch64/arrow CACHE PATH "Folder with include and lib of Apache Arrow")
 
 # -R: 64 GiB of addresses. QEMU would keep 16 GiB of tables for the 4 TiB that the allocator reserves.

@@ -7,13 +7,13 @@
 # Usage: scripts/package.sh [--cpu] [--arm64] [CMAKE OPTION ...]
 #        scripts/package.sh --release TAG [--cpu]
 #   --cpu    leave the GPU part out even where the CUDA toolkit is installed
-#   --arm64  cross-compile those of 64-bit ARM, without GPU part, in build-aarch64/
+#   --arm64  cross-compile those of 64-bit ARM, in build-aarch64/
 # Install it with: apt-get install ./build/quench_*.deb
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/.."
 
-options=(-DQUENCH_CUDA_FAT=ON) cpu=() arm64= tag=
+options=(-DQUENCH_CUDA=ON -DQUENCH_CUDA_FAT=ON) cpu=() arm64= tag=
 while [ $# -gt 0 ]; do
   case $1 in
     --cpu) options=(-DQUENCH_CUDA=OFF) cpu=(--cpu) ;;
@@ -35,9 +35,9 @@ if [ -n "$tag" ]; then
   [ ! -d .deps ] || cp -r .deps "$source/"
   cd "$source"
   ./scripts/package.sh "${cpu[@]}"
-  ./scripts/package.sh --arm64
+  ./scripts/package.sh --arm64 "${cpu[@]}"
   ./scripts/wheel.sh "${cpu[@]}"
-  ./scripts/wheel.sh --arm64
+  ./scripts/wheel.sh --arm64 "${cpu[@]}"
   cp build/*.deb build-aarch64/*.deb dist/*.whl "$target/"
   cd "$target"
   sha256sum -- * >SHA256SUMS
@@ -59,7 +59,7 @@ fi
 if [ -n "$arm64" ]; then
   ./scripts/setup.sh cross
   build=build-aarch64
-  cmake --preset aarch64 -DQUENCH_TESTS=OFF "${options[@]}" -DQUENCH_CUDA=OFF >/dev/null
+  cmake --preset aarch64 -DQUENCH_TESTS=OFF "${options[@]}" >/dev/null
   cmake --build "$build"
   export DEB_HOST_ARCH=arm64 DPKG_ADMINDIR=$PWD/.deps/aarch64/root/var/lib/dpkg
 else

@@ -3,7 +3,7 @@
 # tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), where the CUDA toolkit is the
 # headers of cuDNN's front end, and for the Python module nanobind and NumPy. `wheel`: where Python is older than 3.12, headers
 # of Debian 13's for a module of the stable ABI. `cross` is for the preset aarch64: a cross compiler, QEMU's user emulation, and
-# in .deps/aarch64 the libraries of Debian's arm64, Apache Arrow and the same headers for it.
+# in .deps/aarch64 Debian's arm64 libraries, Apache Arrow, the same headers, and where the toolkit is its runtime for ARM hosts.
 # Usage: scripts/setup.sh [build|demo|package|python|wheel|test|cross]   (default: test, which includes all but wheel and cross)
 set -euo pipefail
 what=${1:-test}
@@ -132,6 +132,34 @@ else
 fi
 if [ -n "$machine" ] && [ ! -e "$deps/python-headers/usr/include/python3.13/Python.h" ]; then
   fetch_packages "$deps/python-headers" "$machine" trixie libpython3.13-dev
+fi
+
+# A CUDA toolkit that compiles for ARM hosts (sbsa): the one of this machine, whose nvcc looks for its parts next to itself, with
+# the runtime of NVIDIA's wheel of the same release.
+if [ "$what" = cross ] && nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null); then
+  nvcc=$(realpath "$nvcc")
+  toolkit=${nvcc%/bin/nvcc} release=$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+  headers=$(realpath "$toolkit/include")
+  if [ "$(cat "$deps/cuda/release" 2>/dev/null)" != "$release" ]; then
+    echo "installing into .deps/aarch64/cuda: nvidia-cuda-runtime $release"
+    rm -rf "$deps/cuda"
+    mkdir -p "$deps/cuda/bin" "$deps/cuda/targets/sbsa-linux/lib" "$scratch/runtime"
+    cp "$nvcc" "$toolkit/bin/nvcc.profile" "$deps/cuda/bin/"
+    for part in "$toolkit"/bin/*; do [ -e "$deps/cuda/bin/${part##*/}" ] || ln -s "$part" "$deps/cuda/bin/"; done
+    ln -s "$toolkit/nvvm" "$deps/cuda/nvvm"
+    ln -s "$headers" "$deps/cuda/targets/sbsa-linux/include"
+    ln -s targets/sbsa-linux/include targets/sbsa-linux/lib "$deps/cuda/"
+    if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --platform manylinux2014_aarch64 \
+      --python-version 3.12 --dest "$scratch/runtime" "nvidia-cuda-runtime==$release.*" &&
+      (cd "$scratch/runtime" && python3 -m zipfile -e nvidia_cuda_runtime-*.whl .); then
+      cp "$scratch"/runtime/nvidia/cu*/lib/libcuda* "$deps/cuda/targets/sbsa-linux/lib/"
+      ln -s libcudart.so."${release%%.*}" "$deps/cuda/targets/sbsa-linux/lib/libcudart.so"
+      echo "$release" >"$deps/cuda/release"
+    else
+      rm -rf "$deps/cuda"
+      echo "warning: no CUDA runtime of release $release for ARM hosts: GPU code is left out" >&2
+    fi
+  fi
 fi
 
 # Two of the wheel's libraries, which need nothing of Python; the file named like the version comes last.

@@ -3,7 +3,7 @@
 # serves Python 3.12 and later (stable ABI); where python3 is older (Debian 12), another one serves that Python.
 # Usage: scripts/wheel.sh [--cpu] [--arm64] [CMAKE OPTION ...]
 #   --cpu    leave the GPU part out even where the CUDA toolkit is installed
-#   --arm64  cross-compile the wheel of 64-bit ARM, without GPU part; after that of this machine, whose type stub it takes
+#   --arm64  cross-compile the wheel of 64-bit ARM, after that of this machine, whose type stub it takes
 #   PYTHON         interpreter (default: python3)
 #   BUILD_FOLDER   where objects are kept (default: build/wheel, build-aarch64/wheel)
 # Install with: python3 -m pip install --find-links dist quench-train, with GPU libraries "quench-train[cuda]"
@@ -30,7 +30,7 @@ if [ -n "$arm64" ]; then
   cp "$stub" "$work/_quench.pyi"
   ./scripts/setup.sh cross
   machine=aarch64
-  options+=("-DCMAKE_TOOLCHAIN_FILE=$PWD/cmake/aarch64-linux-gnu.cmake" -DQUENCH_CUDA=OFF)
+  options+=("-DCMAKE_TOOLCHAIN_FILE=$PWD/cmake/aarch64-linux-gnu.cmake")
   build=build-aarch64/wheel
   headers=$PWD/.deps/aarch64/python-headers/usr/include/python3.13
   platform=(_PYTHON_HOST_PLATFORM=linux-aarch64)  # of the wheel's tag
