@@ -107,7 +107,7 @@ record_packages() { # folder architecture
 }
 
 if [ "$what" = cross ]; then
-  root=$deps/root list="${libraries[*]} libstdc++-12-dev libgtest-dev libgmock-dev"
+  root=$deps/root list="${libraries[*]} libstdc++-12-dev libgtest-dev libgmock-dev libcpp-httplib-dev"
   if [ "$(cat "$root/packages" 2>/dev/null)" != "$list" ] || [ ! -e "$root/var/lib/dpkg/status" ]; then
     # shellcheck disable=SC2086
     fetch_packages "$root" arm64 bookworm $list
