@@ -2,12 +2,14 @@
 # 64-bit ARM from a machine of another kind: cross-compiles the program and its tests, runs those of the CPU under QEMU's
 # user emulation, the kernels at each of their levels, and trains a few steps. Prints counts and what is not run, and why.
 # Usage: scripts/cross_test.sh [--no-build] [PART ...]
-#   PART  core, ops, autograd, nn, recipes, data, export, train, program (default: all)
+#   PART  core, ops, autograd, nn, recipes, data, export, train, distributed, apps, program (default: all)
+# distributed and apps start programs: they are run where the kernel passes those of ARM to the emulator (Debian:
+# apt-get install qemu-user-binfmt binfmt-support).
 set -uo pipefail
-case ${1:-} in -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/.."
 
-all=(core ops autograd nn recipes data export train program)
+all=(core ops autograd nn recipes data export train distributed apps program)
 no_build=
 [ "${1:-}" = --no-build ] && { no_build=1; shift; }
 parts=("$@")
@@ -30,14 +32,19 @@ emulate() { # processor command...
   OMP_WAIT_POLICY=passive qemu-aarch64 -R 0x1000000000 -L "$root" -cpu "$@"
 }
 
+# Programs that the program starts.
+export QEMU_LD_PREFIX=$root QEMU_RESERVED_VA=0x1000000000
+registered=
+"$build/quench" --version >/dev/null 2>&1 && registered=1
+
 # What is not run of these parts, a line each: "regular expression of ctest's names|reason".
 read -r -d '' not_run <<'END'
-^core\.Log\.LibrariesPrintNothing|starts a program: the emulator would have to be registered with the kernel
 ^core\.Allocator\.(BlocksLieAcross|TheLastBlockGrows)|needs the 4 TiB of addresses that QEMU is refused
 ^core\.SafetensorsHeader\.HostileSizes|bounds a time
 ^recipes\..*LossCurveFollowsF32/qat_|training curves, a minute each; those of the other recipes are run
 END
 
+[ -n "$registered" ] || not_run+=$'\n^core\\.Log\\.LibrariesPrintNothing|starts a program, and the kernel does not know the emulator'
 failed=0 passed=0
 run_tests() { # regular expression
   local log=$build/cross_test.log out_of bad
@@ -103,14 +110,18 @@ run_program() {
   fi
 }
 
+skipped=
 for part in "${parts[@]}"; do
   case $part in
     program) run_program ;;
+    distributed | apps)
+      if [ -n "$registered" ]; then run_tests "^$part\\."; else skipped+=" $part"; fi ;;
     ops) run_tests '^ops\.' ;;  # ops.level_1 and ops.level_2 among them
     *) run_tests "^$part\\." ;;
   esac
 done
 echo "$passed passed, $failed failed"
-echo "not run: verbs, launcher, distributed, plug-ins in the program, documentation: start programs or fork"
+[ -z "$skipped" ] || echo "not run:$skipped (start programs, and the kernel does not know the emulator)"
+echo "not run: slow tests, plug-ins, programs built against an installed prefix, commands of the documentation"
 printf '%s\n' "$not_run" | while IFS= read -r line; do echo "not run: ${line%|*} (${line##*|})"; done
 [ $failed -eq 0 ]

@@ -5,7 +5,14 @@ DLPack and the buffer protocol: NumPy, PyTorch and JAX read them, and none of th
 ``Error`` with the program's message.
 """
 
-from ._quench import Error, Model, Tokenizer, __version__, set_log_level
+try:
+    from ._quench import Error, Model, Tokenizer, __version__, set_log_level
+except ModuleNotFoundError as error:
+    if error.name != "quench._quench":
+        raise
+    from ._wrong_python import message
+
+    raise ImportError(message()) from None
 from .trainer import Trainer
 
 __all__ = ["Error", "Model", "Tokenizer", "Trainer", "__version__", "set_log_level"]
