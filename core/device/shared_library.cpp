@@ -32,12 +32,13 @@ std::vector<std::string> wheel_folders() {
   return folders;
 }
 
-// The file by the dynamic linker's search, then in the folders.
+// The file in wheels, by the dynamic linker's search, then in the folders.
 std::vector<std::string> places(const SharedLibraryName& name, int major) {
   const std::string file = file_of(name, major);
-  std::vector<std::string> paths{file};
-  for (const std::string& folder : name.folders) paths.push_back(folder + '/' + file);
+  std::vector<std::string> paths;
   for (const std::string& folder : wheel_folders()) paths.push_back(folder + '/' + file);
+  paths.push_back(file);
+  for (const std::string& folder : name.folders) paths.push_back(folder + '/' + file);
   return paths;
 }
 

@@ -13,7 +13,7 @@ struct SharedLibraryName {
   int major = 0;             // version of the headers that the program was compiled with
   std::string package;       // "the CUDA 13 libraries", to install
   bool global = false;       // symbols serve libraries that are loaded later
-  // Searched after the dynamic linker's own folders, and before those of nvidia-* wheels installed with Quench's.
+  // Searched after nvidia-* wheels installed with Quench's, and after the dynamic linker's own folders.
   std::vector<std::string> folders = {"/usr/local/cuda/lib64"};
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/cuda/cudnn/library.h"
 #include "core/device/call_counter.h"
 
 namespace quench::cuda {
@@ -20,7 +21,8 @@ struct Refusal : std::runtime_error {
 };
 
 void require(frontend::error_t status) {
-  if (status.is_bad()) throw Refusal(status.get_message());
+  if (!status.is_bad()) return;
+  throw Refusal(nvrtc_missing().empty() ? status.get_message() : nvrtc_missing());
 }
 
 // On one line.

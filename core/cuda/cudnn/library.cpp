@@ -16,6 +16,7 @@ namespace {
 struct Library {
   std::optional<SharedLibrary> opened;
   std::string missing;
+  std::string missing_nvrtc;
 };
 
 // 91400 -> 9, 8907 -> 8.
@@ -32,6 +33,21 @@ SharedLibrary open_chosen(const SharedLibraryName& name, const std::string& path
   return opened;
 }
 
+// Empty if loaded, else the reason. cuDNN compiles kernels by NVRTC, which it looks for by name alone: outside of the
+// dynamic linker's folders it finds one that is loaded already.
+std::string load_nvrtc() {
+  try {
+    (void)SharedLibrary({.product = "NVRTC",
+                         .file = "libnvrtc.so",
+                         .major = CUDART_VERSION / 1000,
+                         .package = fmt::format("the CUDA {} libraries", CUDART_VERSION / 1000),
+                         .global = true});
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 Library open_library() {
   const SharedLibraryName name{.product = "cuDNN",
                                .file = "libcudnn.so",
@@ -39,10 +55,10 @@ Library open_library() {
                                .package = fmt::format("cuDNN {} for CUDA {}", CUDNN_MAJOR, CUDART_VERSION / 1000)};
   const char* chosen = std::getenv("QUENCH_CUDNN_LIBRARY");
   try {
-    if (chosen != nullptr && *chosen != '\0') return {open_chosen(name, chosen), {}};
-    return {SharedLibrary(name), {}};
+    SharedLibrary opened = chosen != nullptr && *chosen != '\0' ? open_chosen(name, chosen) : SharedLibrary(name);
+    return {opened, {}, load_nvrtc()};
   } catch (const Error& error) {
-    return {{}, error.what()};
+    return {{}, error.what(), {}};
   }
 }
 
@@ -63,6 +79,9 @@ Function* find(Function*, const char* name) {
 
 const std::string& cudnn_missing() {
   return library().missing;
+}
+const std::string& nvrtc_missing() {
+  return library().missing_nvrtc;
 }
 
 CudnnSession::CudnnSession(Stream stream) {

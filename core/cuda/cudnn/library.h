@@ -11,8 +11,10 @@
 namespace quench::cuda {
 
 // Empty if available, else the reason. Loads $QUENCH_CUDNN_LIBRARY, else libcudnn of the compiled major version from
-// the loader's path or the CUDA toolkit.
+// nvidia-* wheels, the loader's path or the CUDA toolkit.
 [[nodiscard]] const std::string& cudnn_missing();
+// Empty if cuDNN can compile kernels, or is missing itself; else why not.
+[[nodiscard]] const std::string& nvrtc_missing();
 
 // Exclusive use of a device's handle, bound to a stream; only enqueues under the lock.
 class CudnnSession {
