@@ -104,9 +104,12 @@ CudnnSession::CudnnSession(Stream stream) {
 
 }  // namespace quench::cuda
 
+// Not exported by the shared library: cuDNN and NVRTC call these functions of their own by name, and would get ours.
+#define QUENCH_HIDDEN __attribute__((visibility("hidden")))
+
 // cuDNN symbols of the frontend and this folder, forwarded to the library.
 #define QUENCH_CUDNN_FORWARD(result, name, parameters, ...)           \
-  result name parameters {                                            \
+  QUENCH_HIDDEN result name parameters {                              \
     static auto* const function = ::quench::cuda::find(&name, #name); \
     return function(__VA_ARGS__);                                     \
   }
@@ -136,25 +139,26 @@ QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendExecute,
                      plan, operands)
 
 // Stubs: graphs here need no NVRTC.
-nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*) {
+QUENCH_HIDDEN nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*,
+                                             const char* const*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }
-nvrtcResult nvrtcCompileProgram(nvrtcProgram, int, const char* const*) {
+QUENCH_HIDDEN nvrtcResult nvrtcCompileProgram(nvrtcProgram, int, const char* const*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }
-nvrtcResult nvrtcDestroyProgram(nvrtcProgram*) {
+QUENCH_HIDDEN nvrtcResult nvrtcDestroyProgram(nvrtcProgram*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }
-nvrtcResult nvrtcGetCUBIN(nvrtcProgram, char*) {
+QUENCH_HIDDEN nvrtcResult nvrtcGetCUBIN(nvrtcProgram, char*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }
-nvrtcResult nvrtcGetCUBINSize(nvrtcProgram, std::size_t*) {
+QUENCH_HIDDEN nvrtcResult nvrtcGetCUBINSize(nvrtcProgram, std::size_t*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }
-nvrtcResult nvrtcGetProgramLog(nvrtcProgram, char*) {
+QUENCH_HIDDEN nvrtcResult nvrtcGetProgramLog(nvrtcProgram, char*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }
-nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, std::size_t*) {
+QUENCH_HIDDEN nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, std::size_t*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }
 
