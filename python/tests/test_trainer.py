@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
+import time
 import unittest
 
 import numpy as np
@@ -89,6 +91,19 @@ class TrainerTest(unittest.TestCase):
             trainer.run()
         self.assertEqual(trainer.result["step"], 2)
         self.assertTrue(os.path.isdir(trainer.result["checkpoint"]))
+
+    def test_callback_that_never_returns_ends_with_control_c(self):
+        def wait(record):
+            if record["kind"] == "step":
+                threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+                while True:
+                    time.sleep(0.01)
+
+        with self.assertRaises(KeyboardInterrupt), make("waits", callbacks=[wait]) as trainer:
+            trainer.run()
+        self.assertEqual(trainer.result["step"], 1)
+        with make("waits") as trainer:
+            self.assertEqual(trainer.state["step"], 1)
 
     def test_data_that_raises_leaves_nothing(self):
         def broken():
