@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Strong symbols that the shared libraries export are Quench's own: one of another library's name would take its place in the
-# whole process (cuDNN would call our nvrtcCompileProgram).
+# Strong symbols that the shared libraries export are Quench's own: one named like another library's would stand for it in the
+# whole process.
 # Usage: symbols_test.sh BUILD_FOLDER
 set -euo pipefail
 status=0 count=0

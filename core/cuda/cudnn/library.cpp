@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 
 #include "core/cuda/common/cuda_error.h"
@@ -33,17 +34,25 @@ SharedLibrary open_chosen(const SharedLibraryName& name, const std::string& path
   return opened;
 }
 
-// Empty if loaded, else the reason. cuDNN compiles kernels by NVRTC, which it looks for by name alone: outside of the
-// dynamic linker's folders it finds one that is loaded already.
+// Empty if loaded, else the reason. cuDNN compiles kernels by NVRTC, which it looks for by name alone, as NVRTC does
+// for its builtins: outside of the dynamic linker's folders they find what is loaded already.
 std::string load_nvrtc() {
-  try {
-    (void)SharedLibrary({.product = "NVRTC",
+  SharedLibraryName name{.product = "NVRTC",
                          .file = "libnvrtc.so",
                          .major = CUDART_VERSION / 1000,
                          .package = fmt::format("the CUDA {} libraries", CUDART_VERSION / 1000),
-                         .global = true});
+                         .global = true};
+  try {
+    const SharedLibrary nvrtc(name);
+    decltype(&nvrtcVersion) get_version = nullptr;
+    nvrtc.bind(get_version, "nvrtcVersion");
+    int major = 0, minor = 0;
+    get_version(&major, &minor);
+    const std::filesystem::path builtins =
+        std::filesystem::path(nvrtc.path()).replace_filename(fmt::format("libnvrtc-builtins.so.{}.{}", major, minor));
+    if (std::filesystem::exists(builtins)) (void)SharedLibrary(name, builtins.string());
     return {};
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return error.what();
   }
 }
@@ -104,7 +113,7 @@ CudnnSession::CudnnSession(Stream stream) {
 
 }  // namespace quench::cuda
 
-// Not exported by the shared library: cuDNN and NVRTC call these functions of their own by name, and would get ours.
+// Not exported by the shared library, where they would stand for cuDNN's and NVRTC's own in the whole process.
 #define QUENCH_HIDDEN __attribute__((visibility("hidden")))
 
 // cuDNN symbols of the frontend and this folder, forwarded to the library.
