@@ -8,7 +8,7 @@
 
 #include "core/number/affine_int.h"
 #include "core/number/element_format.h"
-#include "export/schemes/gguf_blocks.h"
+#include "export/gguf_types/block_tensors.h"
 
 namespace quench {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/number/dtype.h"
-#include "export/schemes/gguf_blocks.h"
+#include "export/gguf_types/block_tensors.h"
 
 namespace quench {
 

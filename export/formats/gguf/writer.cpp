@@ -20,7 +20,6 @@
 #include "export/formats/gguf/tokenizer.h"
 #include "export/formats/gguf/types.h"
 #include "export/schemes/finite_values.h"
-#include "export/schemes/gguf_super_blocks.h"
 
 namespace quench {
 namespace {
@@ -260,16 +259,16 @@ void name_by_tokens(const GgufArchitecture& architecture, Metadata& metadata) {
 
 // Type of most elements.
 std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors) {
-  std::array<std::int64_t, 16> elements{};
+  std::map<BlockType, std::int64_t> elements;
   DType dtype = DType::f32;
   for (const ModelTensor& tensor : tensors) {
     if (tensor.quantized != nullptr)
-      elements[static_cast<std::size_t>(*blocks_of(tensor.quantized->scheme))] += tensor.shape.numel();
+      elements[*blocks_of(tensor.quantized->scheme)] += tensor.shape.numel();
     dtype = tensor.dtype;
   }
-  const auto most = std::ranges::max_element(elements);
-  if (*most == 0) return gguf_type_layout(gguf_type_of(dtype))->file_type;
-  return block_format(static_cast<BlockType>(most - elements.begin())).file_type;
+  if (elements.empty()) return gguf_type_layout(gguf_type_of(dtype))->file_type;
+  const auto most = std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
+  return block_format(most->first).file_type;
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-#include "export/schemes/gguf_super_blocks.h"
+#include "export/gguf_types/super_blocks.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "core/number/bounded_code.h"
 #include "core/number/float4.h"
@@ -177,7 +178,7 @@ float fit_scale(const float* x) {
 
 }  // namespace
 
-void quantize_q4_k(const float* x, std::uint8_t* block) {
+void quantize_q4_k(const float* x, const float* /*importance*/, std::uint8_t* block) {
   constexpr int kGroups = kSuperBlock / kFour;
   Line lines[kGroups];
   float largest_scale = 0, largest_minimum = 0;
@@ -210,25 +211,25 @@ void quantize_q4_k(const float* x, std::uint8_t* block) {
           static_cast<std::uint8_t>(codes[pair * 64 + i] | codes[pair * 64 + kFour + i] << 4);
 }
 
-void unpack_q4_k(const std::uint8_t* block, std::uint8_t* codes, float* scales, float* offsets) {
+void unpack_q4_k(const std::uint8_t* block, UnpackedBlock& out) {
   constexpr int kGroups = kSuperBlock / kFour;
   int six_scales[kGroups], six_minima[kGroups];
   get_six_bits(block + 4, six_scales, six_minima);
   const float unit = load_half(block), minimum_unit = load_half(block + 2);
   for (int g = 0; g < kGroups; ++g) {
-    scales[g] = unit * static_cast<float>(six_scales[g]);
-    offsets[g] = -minimum_unit * static_cast<float>(six_minima[g]);
+    out.scales[g] = unit * static_cast<float>(six_scales[g]);
+    out.offsets[g] = -minimum_unit * static_cast<float>(six_minima[g]);
   }
   for (int pair = 0; pair < kGroups / 2; ++pair)
     for (int i = 0; i < kFour; ++i) {
       const std::uint8_t both = block[16 + pair * kFour + i];
-      codes[pair * 64 + i] = both & 0xF;
-      codes[pair * 64 + kFour + i] = both >> 4;
+      out.codes[pair * 64 + i] = static_cast<std::int8_t>(both & 0xF);
+      out.codes[pair * 64 + kFour + i] = static_cast<std::int8_t>(both >> 4);
     }
 }
 
-void quantize_q6_k(const float* x, std::uint8_t* block) {
-  std::memset(block, 0, kQ6kBytes);
+void quantize_q6_k(const float* x, const float* /*importance*/, std::uint8_t* block) {
+  std::memset(block, 0, kQ6_K.bytes);
   float scales[kSixGroups], largest = 0;
   for (int g = 0; g < kSixGroups; ++g) {
     scales[g] = fit_scale(x + g * kSix);
@@ -256,15 +257,17 @@ void quantize_q6_k(const float* x, std::uint8_t* block) {
   }
 }
 
-void unpack_q6_k(const std::uint8_t* block, std::int8_t* codes, float* scales) {
+void unpack_q6_k(const std::uint8_t* block, UnpackedBlock& out) {
   const float unit = load_half(block + 208);
-  for (int g = 0; g < kSixGroups; ++g) scales[g] = unit * static_cast<float>(static_cast<std::int8_t>(block[192 + g]));
+  for (int g = 0; g < kSixGroups; ++g)
+    out.scales[g] = unit * static_cast<float>(static_cast<std::int8_t>(block[192 + g]));
   for (int half = 0; half < 2; ++half) {
     const std::uint8_t *low = block + half * 64, *high = block + 128 + half * 32;
     for (int i = 0; i < 32; ++i) {
       const int quarters[4] = {low[i] & 0xF, low[i + 32] & 0xF, low[i] >> 4, low[i + 32] >> 4};
       for (int q = 0; q < 4; ++q)
-        codes[half * 128 + q * 32 + i] = static_cast<std::int8_t>((quarters[q] | (high[i] >> (2 * q) & 3) << 4) - 32);
+        out.codes[half * 128 + q * 32 + i] =
+            static_cast<std::int8_t>((quarters[q] | (high[i] >> (2 * q) & 3) << 4) - 32);
     }
   }
 }

@@ -1,13 +1,13 @@
 // Blocks of GGUF next to the codes of ggml's Python package (tests/reference/make_gguf_blocks.py).
 
-#include "export/schemes/gguf_blocks.h"
+#include "export/gguf_types/block_tensors.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "core/json/json.h"
 #include "export/formats/gguf/row_order.h"
-#include "export/schemes/gguf_super_blocks.h"
+#include "export/gguf_types/super_blocks.h"
 #include "tests/export/export_testing.h"
 
 namespace quench {

@@ -1,0 +1,35 @@
+#include "export/gguf_types/float4_blocks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/number/e8m0.h"
+
+namespace quench {
+
+void unpack_mxfp4(const std::uint8_t* block, UnpackedBlock& out) {
+  out.scales[0] = decode_e8m0(block[0]);
+  get_halves(block + 1, kSmallBlock, out.codes);
+}
+
+void quantize_mxfp4(const float* x, const float*, std::uint8_t* block) {
+  float amax = 0;
+  for (int i = 0; i < kSmallBlock; ++i) amax = std::max(amax, std::abs(x[i]));
+  const int exponent = amax > 0 ? std::ilogb(amax) - 2 + 127 : 0;
+  block[0] = static_cast<std::uint8_t>(std::clamp(exponent, 0, 254));
+  const float scale = decode_e8m0(block[0]);
+  int codes[kSmallBlock];
+  for (int i = 0; i < kSmallBlock; ++i) {
+    // Ties: the smaller value, as in ggml.
+    const float magnitude = std::abs(x[i]);
+    int best = 0;
+    for (int code = 1; code < 8; ++code)
+      if (std::abs(E2m1::decode(static_cast<std::uint8_t>(code)) * scale - magnitude) <
+          std::abs(E2m1::decode(static_cast<std::uint8_t>(best)) * scale - magnitude))
+        best = code;
+    codes[i] = best | (x[i] < 0 && best != 0 ? 8 : 0);
+  }
+  put_halves(codes, kSmallBlock, block + 1);
+}
+
+}  // namespace quench
