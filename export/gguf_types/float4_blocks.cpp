@@ -12,6 +12,16 @@ void unpack_mxfp4(const std::uint8_t* block, UnpackedBlock& out) {
   get_halves(block + 1, kSmallBlock, out.codes);
 }
 
+void unpack_nvfp4(const std::uint8_t* block, UnpackedBlock& out) {
+  for (int g = 0; g < 4; ++g) {
+    const int exponent = block[g] >> 3 & 0xF, mantissa = block[g] & 7;
+    const float scale = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                      : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    out.scales[g] = block[g] == 0x7F ? 0.0f : scale;
+    get_halves(block + 4 + g * 8, 16, out.codes + g * 16);
+  }
+}
+
 void quantize_mxfp4(const float* x, const float*, std::uint8_t* block) {
   float amax = 0;
   for (int i = 0; i < kSmallBlock; ++i) amax = std::max(amax, std::abs(x[i]));

@@ -21,12 +21,8 @@ struct OtherType {
   std::uint32_t type;
   std::string_view name;
 };
-constexpr std::array kOthers = {
-    OtherType{10, "Q2_K"},   OtherType{11, "Q3_K"},    OtherType{13, "Q5_K"},   OtherType{16, "IQ2_XXS"},
-    OtherType{17, "IQ2_XS"}, OtherType{18, "IQ3_XXS"}, OtherType{19, "IQ1_S"},  OtherType{20, "IQ4_NL"},
-    OtherType{21, "IQ3_S"},  OtherType{22, "IQ2_S"},   OtherType{23, "IQ4_XS"}, OtherType{24, "I8"},
-    OtherType{25, "I16"},    OtherType{26, "I32"},     OtherType{27, "I64"},    OtherType{28, "F64"},
-    OtherType{29, "IQ1_M"},  OtherType{34, "TQ1_0"},   OtherType{35, "TQ2_0"},  OtherType{40, "NVFP4"}};
+constexpr std::array kOthers = {OtherType{9, "Q8_1"}, OtherType{24, "I8"},  OtherType{25, "I16"}, OtherType{26, "I32"},
+                                OtherType{27, "I64"}, OtherType{28, "F64"}, OtherType{41, "Q1_0"}};
 
 }  // namespace
 

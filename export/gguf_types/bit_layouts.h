@@ -34,4 +34,17 @@ inline void get_halves(const std::uint8_t* in, int count, std::int8_t* codes) {
   }
 }
 
+// Two-bit codes of a super block in 64 bytes: byte i of each half holds elements i, i + 32, i + 64 and i + 96 of it.
+void put_quarters(const std::uint8_t* codes, std::uint8_t* out);
+void get_quarters(const std::uint8_t* in, std::int8_t* codes);
+
+// Bit k of byte i in 32 bytes: element k * 32 + i.
+void put_planes(const std::uint8_t* bits, std::uint8_t* out);
+[[nodiscard]] inline int plane_bit(const std::uint8_t* in, int element) {
+  return in[element % 32] >> (element / 32) & 1;
+}
+
+// The smallest half above 0 if `x` is above 0 and rounds to 0: the unit of scales that are not all 0.
+[[nodiscard]] float stored_unit(float x);
+
 }  // namespace quench
