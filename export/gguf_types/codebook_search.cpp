@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace quench {
 namespace {
@@ -19,51 +20,58 @@ struct Nearest {
   float cost = INFINITY;  // over the scale
 };
 
+// Costs of four chunks at a time, whose chains of minima do not wait for each other.
 Nearest nearest_point(const float* dots, const float* norms, int points, float scale) {
   float least[32];
-  const int chunks = points / kChunk;
-  for (int c = 0; c < chunks; ++c) {
-    float low = INFINITY;
-#pragma omp simd reduction(min : low)
-    for (int p = c * kChunk; p < (c + 1) * kChunk; ++p) {
-      const float cost = scale * norms[p] - 2.0f * dots[p];
-      low = cost < low ? cost : low;
+  for (int first = 0; first < points; first += 4 * kChunk) {
+    float a = INFINITY, b = INFINITY, c = INFINITY, d = INFINITY;
+    const auto cost = [&](int p) { return scale * norms[p] - dots[p]; };
+#pragma omp simd reduction(min : a, b, c, d)
+    for (int p = first; p < first + kChunk; ++p) {
+      const float one = cost(p), two = cost(p + kChunk), three = cost(p + 2 * kChunk), four = cost(p + 3 * kChunk);
+      a = one < a ? one : a;
+      b = two < b ? two : b;
+      c = three < c ? three : c;
+      d = four < d ? four : d;
     }
-    least[c] = low;
+    least[first / kChunk] = a;
+    least[first / kChunk + 1] = b;
+    least[first / kChunk + 2] = c;
+    least[first / kChunk + 3] = d;
   }
-  const int chunk = static_cast<int>(std::min_element(least, least + chunks) - least);
+  const int chunk = static_cast<int>(std::min_element(least, least + points / kChunk) - least);
   for (int p = chunk * kChunk; p < (chunk + 1) * kChunk; ++p)
-    if (scale * norms[p] - 2.0f * dots[p] == least[chunk]) return {p, least[chunk]};
+    if (scale * norms[p] - dots[p] == least[chunk]) return {p, least[chunk]};
   return {};
 }
 
-template <int Width>
-void dot_products(const Codebook& book, const float* factors, float* dots, float* flipped) {
+// Twice the products with every point; of `flipped`, with the smallest term negative.
+template <std::size_t... I>
+void dot_products(const Codebook& book, const float* factors, float* dots, float* flipped, std::index_sequence<I...>) {
   const float* columns = book.columns.data();
-  const int points = book.points;
+  const std::size_t points = static_cast<std::size_t>(book.points);
+  if (flipped == nullptr) {
 #pragma omp simd
-  for (int p = 0; p < points; ++p) {
-    float sum = 0, low = INFINITY;
-    for (int i = 0; i < Width; ++i) {
-      const float product = factors[i] * columns[i * points + p];
-      sum += product;
-      low = product < low ? product : low;
-    }
-    dots[p] = sum;
-    flipped[p] = sum - 2.0f * low;
+    for (std::size_t p = 0; p < points; ++p) dots[p] = 2.0f * (... + (factors[I] * columns[I * points + p]));
+    return;
+  }
+#pragma omp simd
+  for (std::size_t p = 0; p < points; ++p) {
+    float low = INFINITY;
+    ((low = factors[I] * columns[I * points + p] < low ? factors[I] * columns[I * points + p] : low), ...);
+    const float sum = (... + (factors[I] * columns[I * points + p]));
+    dots[p] = 2.0f * sum;
+    flipped[p] = 2.0f * sum - 4.0f * low;
   }
 }
 
-template <int Width>
-void square_norms(const Codebook& book, const float* weights, float* norms) {
+template <std::size_t... I>
+void square_norms(const Codebook& book, const float* weights, float* norms, std::index_sequence<I...>) {
   const float* columns = book.columns.data();
-  const int points = book.points;
+  const std::size_t points = static_cast<std::size_t>(book.points);
 #pragma omp simd
-  for (int p = 0; p < points; ++p) {
-    float sum = 0;
-    for (int i = 0; i < Width; ++i) sum += weights[i] * columns[i * points + p] * columns[i * points + p];
-    norms[p] = sum;
-  }
+  for (std::size_t p = 0; p < points; ++p)
+    norms[p] = (... + (weights[I] * (columns[I * points + p] * columns[I * points + p])));
 }
 
 }  // namespace
@@ -99,12 +107,14 @@ void CodebookSearch::load_cell(int cell) {
   const auto at = static_cast<std::ptrdiff_t>(cell) * points_;
   const float *factors = weighted_ + cell * width_, *weights = weights_ + cell * width_;
   const bool norms = cell == 0 || !shared_norms_;
+  const bool odd = form_.even_signs && std::popcount(signs_[cell * width_ / kSigns]) % 2 == 1;
+  float *dots = dots_.data() + at, *flipped = odd ? flipped_.data() + at : nullptr;
   if (width_ == 8) {
-    dot_products<8>(*form_.book, factors, dots_.data() + at, flipped_.data() + at);
-    if (norms) square_norms<8>(*form_.book, weights, norms_.data() + at);
+    dot_products(*form_.book, factors, dots, flipped, std::make_index_sequence<8>());
+    if (norms) square_norms(*form_.book, weights, norms_.data() + at, std::make_index_sequence<8>());
   } else {
-    dot_products<4>(*form_.book, factors, dots_.data() + at, flipped_.data() + at);
-    if (norms) square_norms<4>(*form_.book, weights, norms_.data() + at);
+    dot_products(*form_.book, factors, dots, flipped, std::make_index_sequence<4>());
+    if (norms) square_norms(*form_.book, weights, norms_.data() + at, std::make_index_sequence<4>());
   }
 }
 
@@ -126,7 +136,7 @@ ScaleSums CodebookSearch::choose(int block, float scale, Choice* choices) const 
     for (int i = 0; i < together; ++i) {
       const Choice choice{i == flip ? flipped[i].point : plain[i].point, i == flip};
       const auto at = static_cast<std::ptrdiff_t>(cell + i) * points_ + choice.point;
-      sums.xv += choice.flipped ? flipped_[static_cast<std::size_t>(at)] : dots_[static_cast<std::size_t>(at)];
+      sums.xv += 0.5f * (choice.flipped ? flipped_ : dots_)[static_cast<std::size_t>(at)];
       sums.vv += norms_[static_cast<std::size_t>(shared_norms_ ? choice.point : at)];
       choices[first + i] = choice;
     }
@@ -157,8 +167,12 @@ float CodebookSearch::block_scale(int block) const {
     return true;
   };
   const float start = scale;
-  for (const float factor : {0.6f, 0.75f, 0.9f, 1.05f, 1.25f, 1.5f}) take(start * factor);
-  for (int pass = 0; pass < 3; ++pass)
+  // Equal magnitudes have a point of equal values, the first, far from the typical scale.
+  const float* magnitudes = magnitudes_ + begin;
+  const auto [low, high] = std::minmax_element(magnitudes, magnitudes + form_.elements);
+  if (*high < 1.5f * *low) take(rms / form_.book->columns.front());
+  for (const float factor : {0.7f, 0.9f, 1.15f, 1.45f}) take(start * factor);
+  for (int pass = 0; pass < 2; ++pass)
     if (!take(scale)) break;
   return scale;
 }

@@ -53,7 +53,8 @@ class CodebookSearch {
   std::uint8_t signs_[kSuperBlock / 8];
   float magnitudes_[kSuperBlock];
   float scales_[16];
-  // [cells, points]: sums of weight * magnitude * value, those with the cheapest sign wrong, of weight * value^2.
+  // [cells, points]: twice the sums of weight * magnitude * value; those with the cheapest sign wrong; the sums of
+  // weight * value^2.
   std::vector<float>&dots_, &flipped_, &norms_;
   bool shared_norms_;
 };

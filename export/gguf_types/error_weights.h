@@ -7,11 +7,13 @@ namespace quench {
 // importance, or where all of it is 0.
 template <int N>
 void error_weights(const float* importance, float* weights) {
+  constexpr double kLeast = 1e-4;
   double sum = 0;
   for (int i = 0; importance != nullptr && i < N; ++i) sum += static_cast<double>(importance[i]);
   const double factor = sum > 0 ? N / sum : 0.0;
   for (int i = 0; i < N; ++i)
-    weights[i] = factor > 0 ? static_cast<float>(static_cast<double>(importance[i]) * factor + 1e-4) : 1.0f;
+    weights[i] =
+        factor > 0 ? static_cast<float>(static_cast<double>(importance[i]) * factor * (1 - kLeast) + kLeast) : 1.0f;
 }
 
 // Nearest integer of [low, high], ties to even; low for NaN. Of at most 2^22.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "export/gguf_types/super_scales.h"
 
@@ -31,12 +32,15 @@ struct NonlinearGrid {
   static constexpr float kLow = kNonlinear.front(), kHigh = kNonlinear.back();
   // Sum of the steps that are passed, without branches.
   [[nodiscard]] static float nearest(float ratio) noexcept {
-    float value = kLow;
-    for (std::size_t i = 0; i + 1 < kNonlinear.size(); ++i) {
-      const float low = kNonlinear[i], high = kNonlinear[i + 1];
-      value += ratio > (low + high) / 2 ? high - low : 0.0f;
-    }
-    return value;
+    return nearest(ratio, std::make_index_sequence<kNonlinear.size() - 1>());
+  }
+
+ private:
+  template <std::size_t... I>
+  [[nodiscard]] static float nearest(float ratio, std::index_sequence<I...>) noexcept {
+    return kLow + (... + (ratio > (kNonlinear[I] + kNonlinear[I + 1]) / 2.0f
+                              ? static_cast<float>(kNonlinear[I + 1] - kNonlinear[I])
+                              : 0.0f));
   }
 };
 

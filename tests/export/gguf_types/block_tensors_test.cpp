@@ -7,7 +7,7 @@
 
 #include "core/json/json.h"
 #include "export/formats/gguf/row_order.h"
-#include "export/gguf_types/super_blocks.h"
+#include "export/gguf_types/bit_layouts.h"
 #include "tests/export/export_testing.h"
 
 namespace quench {
@@ -50,31 +50,70 @@ TEST_F(GgufBlocks, SimpleTypesHaveTheReferenceCodes) {
   }
 }
 
-TEST_F(GgufBlocks, AllTypesHaveTheReferenceValues) {
-  for (const auto& [name, example] : reference_.at("dequantized").as_object()) {
-    const auto format = std::ranges::find(block_formats(), name, &BlockFormat::name);
-    ASSERT_NE(format, block_formats().end()) << name;
-    const Tensor expected = floats_of(example.at("values"));
-    const Tensor values = unpacked(
-        pack_blocks(tensor_of(bytes_of_hex(example.at("blocks").as_string())), format->type, expected.size(1), "w"));
-    float largest = 0;
-    for (std::int64_t i = 0; i < expected.numel(); ++i)
-      largest = std::max(largest, std::abs(expected.data<float>()[i]));
-    for (std::int64_t i = 0; i < expected.numel(); ++i)
-      ASSERT_NEAR(values.data<float>()[i], expected.data<float>()[i], 1e-6f * largest) << name << " element " << i;
+std::string hash_of(const std::vector<float>& values) {
+  std::uint64_t hash = 0xCBF29CE484222325;
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+  for (std::size_t i = 0; i < values.size() * sizeof(float); ++i) hash = (hash ^ bytes[i]) * 0x100000001B3;
+  return fmt::format("{:016x}", hash);
+}
+
+TEST_F(GgufBlocks, ValuesOfEveryTypeAreTheReferenceBitForBit) {
+  const auto& examples = reference_.at("dequantized").as_object();
+  for (const BlockFormat& format : block_formats()) {
+    if (format.type == BlockType::q8_k) continue;  // the package does not read it
+    const Json& example = reference_.at("dequantized").at(std::string(format.name));
+    const std::vector<std::uint8_t> blocks = bytes_of_hex(example.at("blocks").as_string());
+    const auto& hashes = example.at("hashes").as_array();
+    ASSERT_EQ(blocks.size(), hashes.size() * static_cast<std::size_t>(format.bytes));
+    std::vector<float> values(static_cast<std::size_t>(format.elements));
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      dequantize_block(format, blocks.data() + i * static_cast<std::size_t>(format.bytes), values.data());
+      EXPECT_EQ(hash_of(values), hashes[i].as_string()) << format.name << " block " << i;
+    }
+  }
+  EXPECT_EQ(examples.size() + 1, block_formats().size());
+}
+
+TEST_F(GgufBlocks, PackedMatricesHoldTheValuesOfEveryType) {
+  for (const BlockFormat& format : block_formats()) {
+    if (format.type == BlockType::q8_k) continue;
+    const std::vector<std::uint8_t> blocks =
+        bytes_of_hex(reference_.at("dequantized").at(std::string(format.name)).at("blocks").as_string());
+    const std::int64_t columns = static_cast<std::int64_t>(blocks.size()) / format.bytes * format.elements;
+    const Tensor values = unpacked(pack_blocks(tensor_of(blocks), format.type, columns, "w"));
+    std::vector<float> expected(static_cast<std::size_t>(format.elements));
+    for (std::int64_t b = 0; b < columns / format.elements; ++b) {
+      dequantize_block(format, blocks.data() + b * format.bytes, expected.data());
+      float largest = 0;
+      for (const float value : expected) largest = std::max(largest, std::abs(value));
+      for (std::int64_t i = 0; i < format.elements; ++i)
+        ASSERT_NEAR(values.data<float>()[b * format.elements + i], expected[static_cast<std::size_t>(i)],
+                    1e-6f * largest)
+            << format.name << " block " << b << " element " << i;
+    }
   }
 }
 
-// Codes of four bits, or eight: values follow on use.
-TEST_F(GgufBlocks, TypesThatAreReadOnlyStayPacked) {
-  for (const auto& [name, form] : {std::pair{"Q4_1", "i4[1, 64] by groups of 32 on cpu"},
-                                   {"Q5_0", "i8[1, 64] by groups of 32 on cpu"},
-                                   {"Q5_1", "i8[1, 64] by groups of 32 on cpu"}}) {
-    const auto format = std::ranges::find(block_formats(), name, &BlockFormat::name);
-    ASSERT_NE(format, block_formats().end()) << name;
-    EXPECT_EQ(format->quantize, nullptr) << "no scheme of exports";
-    const Json& blocks = reference_.at("dequantized").at(name).at("blocks");
-    EXPECT_EQ(pack_blocks(tensor_of(bytes_of_hex(blocks.as_string())), format->type, 64, "w").describe(), form);
+TEST(GgufTypes, ActivationBlocksHaveOneWideScale) {
+  std::vector<std::uint8_t> block(292);
+  const float scale = 0.3f;
+  std::memcpy(block.data(), &scale, sizeof scale);
+  for (std::size_t i = 0; i < 256; ++i) block[4 + i] = static_cast<std::uint8_t>(i);
+  float values[256];
+  dequantize_block(block_format(BlockType::q8_k), block.data(), values);
+  for (int i = 0; i < 256; ++i) ASSERT_EQ(values[i], 0.3f * static_cast<float>(static_cast<std::int8_t>(i)));
+}
+
+TEST(GgufTypes, EveryTypeStaysPackedInItsOwnWidth) {
+  for (const BlockFormat& format : block_formats()) {
+    const std::int64_t columns = 2 * format.elements;
+    const Tensor blocks = Tensor::zeros({1, 2 * format.bytes}, DType::u8);
+    const PackedMatrix packed = pack_blocks(blocks, format.type, columns, "w");
+    EXPECT_EQ(packed.describe(), fmt::format("{}[1, {}] by groups of {} on cpu", to_string(format.packed.codes),
+                                             columns, format.packed.group))
+        << format.name;
+    EXPECT_LE(format.elements / format.packed.group, kMostBlockGroups);
+    EXPECT_LE(format.elements, kMostBlockElements);
   }
 }
 
