@@ -153,12 +153,9 @@ float CodebookSearch::block_scale(int block) const {
   }
   const float rms = static_cast<float>(std::sqrt(square / weight));
   if (!(rms > 1e-30f)) return 0;
-  float typical = 0;
-  for (const float value : form_.book->columns) typical += value * value;
-  typical = std::sqrt(typical / static_cast<float>(form_.book->columns.size()));
   Choice choices[8];
   double most = -1;
-  float scale = rms / typical;
+  float scale = rms / form_.book->typical;
   const auto take = [&](float start) {
     const ScaleSums sums = choose(block, start, choices);
     if (!(sums.gain() > most * (1 + 1e-6)) || !(sums.xv > 0)) return false;
@@ -167,9 +164,10 @@ float CodebookSearch::block_scale(int block) const {
     return true;
   };
   const float start = scale;
-  // Equal magnitudes have a point of equal values, the first, far from the typical scale.
   const float* magnitudes = magnitudes_ + begin;
   const auto [low, high] = std::minmax_element(magnitudes, magnitudes + form_.elements);
+  take(*high / form_.book->largest);  // an outlier
+  // Equal magnitudes have a point of equal values, the first, far from the typical scale.
   if (*high < 1.5f * *low) take(rms / form_.book->columns.front());
   for (const float factor : {0.7f, 0.9f, 1.15f, 1.45f}) take(start * factor);
   for (int pass = 0; pass < 2; ++pass)

@@ -1,6 +1,8 @@
 #include "export/gguf_types/codebooks.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <span>
 
 namespace quench {
@@ -193,6 +195,12 @@ Codebook make(std::span<const std::uint16_t> steps, int width, std::span<const s
       book.columns[i * steps.size() + p] = value;
     }
   }
+  double squares = 0;
+  for (const float value : book.columns) {
+    book.largest = std::max(book.largest, value);
+    squares += static_cast<double>(value) * value;
+  }
+  book.typical = static_cast<float>(std::sqrt(squares / static_cast<double>(book.columns.size())));
   return book;
 }
 

@@ -7,7 +7,7 @@ namespace quench {
 // importance, or where all of it is 0.
 template <int N>
 void error_weights(const float* importance, float* weights) {
-  constexpr double kLeast = 1e-4;
+  constexpr double kLeast = 1e-6;
   double sum = 0;
   for (int i = 0; importance != nullptr && i < N; ++i) sum += static_cast<double>(importance[i]);
   const double factor = sum > 0 ? N / sum : 0.0;

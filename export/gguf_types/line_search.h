@@ -57,19 +57,34 @@ class LineSearch {
     }
   }
 
-  // The best of all starts, each with the least squares of its codes, then repeated while it gains.
+  // The best of all starts, from the range of all values and that of the ones with weight, each with the least squares
+  // of its codes, then repeated while it gains.
   [[nodiscard]] Line find(std::span<const LineStart> starts) {
     if (high_ <= low_) return {0, low_};
     best_ = {(high_ - low_) / most_, low_};
     least_ = line_error<N>(x_, weights_, best_, most_);
-    const float range = high_ - low_;
-    for (const LineStart& start : starts) try_codes((most_ + start.stretch) / range, low_, start.shift);
+    try_all(starts, low_, high_);
+    // The range of what weighs something.
+    float low = high_, high = low_;
+    for (int i = 0; i < N; ++i) {
+      if (weights_[i] < kLight) continue;
+      low = std::min(low, x_[i]);
+      high = std::max(high, x_[i]);
+    }
+    if (negative_) low = std::min(low, 0.0f);
+    if (high - low > 0 && high - low < 0.8f * (high_ - low_)) try_all(starts, low, high);
     for (int pass = 0; pass < 4; ++pass)
       if (!try_codes(1.0f / best_.scale, best_.offset, 0.0f)) break;
     return best_;
   }
 
  private:
+  static constexpr float kLight = 0.02f;  // of the mean weight
+
+  void try_all(std::span<const LineStart> starts, float low, float high) {
+    for (const LineStart& start : starts) try_codes((most_ + start.stretch) / (high - low), low, start.shift);
+  }
+
   // With codes of (x - from) * inverse - shift; whether it is better.
   bool try_codes(float inverse, float from, float shift) {
     float c = 0, cc = 0, cy = 0;

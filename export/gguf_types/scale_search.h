@@ -53,13 +53,19 @@ ScaleSums scale_sums(const float* x, const float* weights, float inverse) {
   return {xv, vv};
 }
 
-// Signed scale; 0 for values of no size. Starts: the largest value at either end of the grid, moved by up to `reach` of
-// the end in 2 * steps + 1 steps, each with the least squares of its codes; the best is repeated while it gains.
+// Signed scale; 0 for values of no size. Starts: the largest value, and the one that weighs most, at either end of the
+// grid, moved by up to `reach` of the end in 2 * steps + 1 steps, each with the least squares of its codes; the best is
+// repeated while it gains.
 template <class Grid, int N>
 float find_scale(const float* x, const float* weights, int steps, float reach) {
-  float largest = 0;
-  for (int i = 0; i < N; ++i)
+  float largest = 0, heaviest = 0, weight = 0;
+  for (int i = 0; i < N; ++i) {
     if (std::abs(x[i]) > std::abs(largest)) largest = x[i];
+    if (const float square = weights[i] * x[i] * x[i]; square > weight) {
+      weight = square;
+      heaviest = x[i];
+    }
+  }
   if (std::abs(largest) < 1e-30f) return 0;
   double most = -1;
   float scale = largest / Grid::kLow;
@@ -70,9 +76,13 @@ float find_scale(const float* x, const float* weights, int steps, float reach) {
     scale = sums.scale();
     return true;
   };
-  for (const float end : {Grid::kLow, Grid::kHigh})
-    for (int step = -steps; step <= steps; ++step)
-      take(end * (1.0f + reach * static_cast<float>(step) / static_cast<float>(steps)) / largest);
+  const auto take_around = [&](float peak) {
+    for (const float end : {Grid::kLow, Grid::kHigh})
+      for (int step = -steps; step <= steps; ++step)
+        take(end * (1.0f + reach * static_cast<float>(step) / static_cast<float>(steps)) / peak);
+  };
+  take_around(largest);
+  if (std::abs(heaviest) < 0.8f * std::abs(largest) && std::abs(heaviest) > 1e-30f) take_around(heaviest);
   for (int pass = 0; pass < 4; ++pass)
     if (scale == 0 || !take(1.0f / scale)) break;
   return scale;

@@ -16,7 +16,10 @@ using ::testing::HasSubstr;
 
 // Expected SQNR of normal weights by bits and groups, dB.
 double least_sqnr(const OperandScheme& s) {
-  if (s.blocks) return bits_per_weight(s, 512) > 6 ? 34 : 17;
+  if (s.blocks) {
+    const double bits = bits_per_weight(s, 512);
+    return bits > 6 ? 34 : bits > 4 ? 17 : bits > 3 ? 15 : bits > 2.5 ? 11 : bits > 2.1 ? 10 : 7;
+  }
   if (s.element) return s.bits == 8 ? 28 : s.bits == 6 ? 27 : 16;
   constexpr double kOfRows[] = {0, 0, 2, 8, 14, 20, 27, 33, 39};
   return kOfRows[s.bits];
