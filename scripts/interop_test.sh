@@ -111,6 +111,7 @@ if [ "$real" ]; then
   fi
   status=0
   "$venv/bin/python" tests/interop/check_real_model.py "$quench" "$folder" "$venv"/smollm2/*.gguf || status=1
+  "$venv/bin/python" tests/interop/check_gguf_types.py "$quench" "$folder/gguf-types" "$venv"/smollm2/*.gguf || status=1
   if wanted vllm; then
     vllm_environment
     "$venv-vllm/bin/python" tests/interop/check_real_model.py --vllm "$quench" "$folder" || status=1

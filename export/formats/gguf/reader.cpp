@@ -1,9 +1,11 @@
 #include "export/formats/gguf/reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <set>
 
+#include "core/ops/elementwise.h"
 #include "core/system/log_once.h"
 #include "export/formats/gguf/experts.h"
 #include "export/formats/gguf/latent_attention.h"
@@ -44,6 +46,7 @@ class GgufWeights final : public StoredWeights {
     for (const GgufEntry& entry : head_.tensors) {
       if (entry.name == kRopeDivisors || entry.name == kShortDivisors || entry.name == kLongDivisors)
         continue;  // derived from the config
+      if (is_scale(entry)) continue;
       std::vector<GgufExpert> each = gguf_experts_of(entry, config_.experts, file.string());
       for (GgufExpert& expert : each) tensors_.emplace(std::move(expert.name), std::move(expert.entry));
       if (each.empty()) tensors_.emplace(hf_tensor_name(entry.name, *known).value_or(entry.name), entry);
@@ -90,12 +93,51 @@ class GgufWeights final : public StoredWeights {
     read_gguf_tensor(path_, entry, blocks);
     if (const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0; heads > 0)
       blocks = separate_heads(blocks, heads);
-    return pack_blocks(blocks, type, entry.shape[1], fmt::format("{}: {}", path_.string(), entry.name));
+    const PackedMatrix packed =
+        pack_blocks(blocks, type, entry.shape[1], fmt::format("{}: {}", path_.string(), entry.name));
+    const auto scale = scales_.find(entry.name);
+    return scale == scales_.end() ? packed : scaled(packed, scale->second);
   }
 
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
 
  private:
+  // The scale of a whole matrix of blocks, "attn_q.scale" beside "attn_q.weight" (NVFP4, BitNet), which is taken over,
+  // or that of its inputs, which has no use here.
+  bool is_scale(const GgufEntry& entry) {
+    constexpr std::string_view kScale = ".scale", kInputScale = ".input_scale";
+    const auto matrix = [&](std::string_view suffix) -> const GgufEntry* {
+      if (!entry.name.ends_with(suffix)) return nullptr;
+      const std::string name = entry.name.substr(0, entry.name.size() - suffix.size()) + ".weight";
+      const auto found = std::ranges::find(head_.tensors, name, &GgufEntry::name);
+      return found == head_.tensors.end() || !gguf_type_layout(found->type)->blocks ? nullptr : &*found;
+    };
+    if (matrix(kInputScale) != nullptr) return true;
+    const GgufEntry* scaled_one = matrix(kScale);
+    if (scaled_one == nullptr) return false;
+    QUENCH_CHECK_AS(ErrorCode::unsupported,
+                    entry.shape.numel() == 1 && gguf_type_layout(entry.type)->plain == DType::f32,
+                    "{}: {} has shape {} and type {}; one scale of a matrix in F32 can be read", path_.string(),
+                    entry.name, entry.shape.to_string(), gguf_type_name(entry.type));
+    const Tensor value = Tensor::empty(entry.shape, DType::f32);
+    read_gguf_tensor(path_, entry, value);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, std::isfinite(value.data<float>()[0]), "{}: {} is {}", path_.string(),
+                    entry.name, value.data<float>()[0]);
+    scales_.emplace(scaled_one->name, value.data<float>()[0]);
+    return true;
+  }
+
+  static PackedMatrix scaled(const PackedMatrix& packed, float factor) {
+    const auto times = [factor](const Tensor& x) {
+      if (!x.defined()) return x;
+      const Tensor wide = Tensor::empty(x.shape(), DType::f32);
+      cast({x, wide});
+      for (std::int64_t i = 0; i < wide.numel(); ++i) wide.data<float>()[i] *= factor;
+      return wide;
+    };
+    return {packed.group_size(), packed.codes(), times(packed.scales()), times(packed.offsets())};
+  }
+
   struct LatentPair {
     GgufEntry keys, values;
   };
@@ -150,6 +192,7 @@ class GgufWeights final : public StoredWeights {
   bool interleaved_ = false;
   float norm_offset_ = 0.0f;
   std::map<std::string, GgufEntry, std::less<>> tensors_;
+  std::map<std::string, float> scales_;                    // of whole matrices, by GGUF name
   std::map<std::string, LatentPair, std::less<>> latent_;  // halves of kv_b_proj
 };
 

@@ -275,8 +275,11 @@ std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors) {
 
 std::string gguf_problem(const Scheme& scheme) {
   if (scheme.inputs) return "it says nothing of inputs";
-  if (!blocks_of(scheme.weights)) return "it has no such blocks; q8_0, q4_0, q4_k and q6_k are its own";
-  return {};
+  if (blocks_of(scheme.weights)) return {};
+  std::string own;
+  for (const Scheme& other : scheme_table())
+    if (other.weights.blocks) own += (own.empty() ? "" : ", ") + other.name;
+  return fmt::format("it has no such blocks; its own are {}", own);
 }
 
 std::string_view gguf_kept(const ModelTensor& tensor) {

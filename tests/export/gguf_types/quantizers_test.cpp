@@ -157,7 +157,9 @@ TEST(GgufQuantizers, OneOutlierKeepsItsSize) {
   x.data<float>()[77] = -5.0f;
   for (const BlockFormat* format : written_formats()) {
     const std::vector<float> values = rounded(x, *format);
-    EXPECT_NEAR(values[77], -5.0f, 5 * 0.2f) << format->name;
+    // Its neighbours in a codebook of two bits cannot be smaller than a fifth of it.
+    const bool coarse = format->bytes * 8 < 3 * format->elements && format->needs_importance;
+    EXPECT_NEAR(values[77], -5.0f, 5 * (coarse ? 0.55f : 0.2f)) << format->name;
     // The next super block does not know of it.
     const Tensor rest = Tensor::from_values<float>({1, 256}, std::span(x.data<float>() + 256, 256));
     const std::vector<float> alone = rounded(rest, *format);
