@@ -16,12 +16,12 @@ struct CodebookBlock {
   float unit = 0;
   int scales[16] = {};          // 0 to 15
   int points[64] = {};          // by cell, `width` elements each
-  std::uint8_t signs[32] = {};  // of 8 elements, bit 1: negative
+  std::uint8_t signs[32] = {};  // bit i of byte j: element 8 j + i is negative
 };
 
 struct CodebookForm {
   const Codebook* book;
-  bool even_signs;  // of 8 elements, an even number is negative
+  bool even_signs;  // among 8 elements, an even number is negative
   int elements;     // that share a scale
   float step;
 };

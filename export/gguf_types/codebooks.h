@@ -11,7 +11,7 @@ struct Codebook {
   int points = 0, width = 0;
   std::vector<std::int8_t> values;  // [points, width]
   std::vector<float> columns;       // [width, points]
-  float largest = 0, typical = 0;   // of all magnitudes: maximum, root mean square
+  float largest = 0, typical = 0;   // maximum and root mean square of magnitudes
 
   [[nodiscard]] const std::int8_t* point(int index) const { return values.data() + index * width; }
 };

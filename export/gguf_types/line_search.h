@@ -35,7 +35,7 @@ struct LineStart {
   float stretch, shift;
 };
 
-// Of 16 codes and more.
+// Starts for 16 codes and more.
 inline constexpr LineStart kLineStarts[] = {{-0.9f, 0},   {-0.6f, 0},   {-0.3f, 0},    {0, 0},       {0.3f, 0},
                                             {0.6f, 0},    {0.9f, 0},    {-0.3f, 0.3f}, {0.1f, 0.3f}, {0.5f, 0.3f},
                                             {0.9f, 0.3f}, {0.4f, 0.5f}, {0.8f, 0.5f},  {1.2f, 0.5f}};
@@ -79,7 +79,7 @@ class LineSearch {
   }
 
  private:
-  static constexpr float kLight = 0.02f;  // of the mean weight
+  static constexpr float kLight = 0.02f;  // share of the mean weight
 
   void try_all(std::span<const LineStart> starts, float low, float high) {
     for (const LineStart& start : starts) try_codes((most_ + start.stretch) / (high - low), low, start.shift);

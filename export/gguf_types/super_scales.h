@@ -13,7 +13,7 @@ namespace quench {
 struct ScaledBlock {
   float unit = 0;
   int scales[kMostBlockGroups] = {};
-  float values[kSuperBlock] = {};  // of the grid
+  float values[kSuperBlock] = {};  // points of the grid
   double error = 0;
 };
 

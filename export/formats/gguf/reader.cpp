@@ -102,8 +102,8 @@ class GgufWeights final : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
 
  private:
-  // The scale of a whole matrix of blocks, "attn_q.scale" beside "attn_q.weight" (NVFP4, BitNet), which is taken over,
-  // or that of its inputs, which has no use here.
+  // Scale of a whole matrix of blocks, "attn_q.scale" of "attn_q.weight" (NVFP4, BitNet), which is taken over, or of
+  // its inputs, which has no use here.
   bool is_scale(const GgufEntry& entry) {
     constexpr std::string_view kScale = ".scale", kInputScale = ".input_scale";
     const auto matrix = [&](std::string_view suffix) -> const GgufEntry* {
@@ -192,7 +192,7 @@ class GgufWeights final : public StoredWeights {
   bool interleaved_ = false;
   float norm_offset_ = 0.0f;
   std::map<std::string, GgufEntry, std::less<>> tensors_;
-  std::map<std::string, float> scales_;                    // of whole matrices, by GGUF name
+  std::map<std::string, float> scales_;                    // by GGUF name of the matrix
   std::map<std::string, LatentPair, std::less<>> latent_;  // halves of kv_b_proj
 };
 

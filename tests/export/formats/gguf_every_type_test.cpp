@@ -41,7 +41,7 @@ class GgufFiles : public ::testing::Test {
   testing::TempDir folder_;
 };
 
-// Of normal values where the type is written, else with small bytes, whose scales are finite.
+// Blocks of normal values where the type is written, else of small bytes, whose scales are finite.
 std::vector<std::uint8_t> some_blocks(const BlockFormat& format) {
   const std::int64_t count = kRows * kWidth / format.elements;
   std::vector<std::uint8_t> blocks(static_cast<std::size_t>(count * format.bytes));
