@@ -14,13 +14,21 @@ void QuantizationOptions::add_to(const Command& verb) {
   verb.add_option(
       "--rule", section.rules,
       "PATTERN=SCHEME: another scheme, or none, for the layers whose names match; repeatable, the first match applies");
-  verb.add_option("--embeddings", section.embeddings, "Scheme of the embedding table; default: high precision")
+  verb.add_option("--embeddings", section.embeddings, "Scheme of the embedding table; default: high precision, with GGUF schemes that of llama.cpp")
       .type_name(kSchemeType);
-  verb.add_option("--exclude", exclude, "Patterns of layers that stay in high precision").delimiter(',').show_default();
+  exclude_option = verb.add_option("--exclude", exclude,
+                                   "Patterns of layers that stay in high precision; none by default with GGUF schemes")
+                       .delimiter(',')
+                       .show_default();
   verb.add_option(
           "--calibration", section.calibration,
-          "Calibration data for methods and schemes that need it: files of text, records or tokens, or folders of them")
+          "Calibration data for methods and schemes that need it, and for the importance matrix of GGUF schemes: files "
+          "of text, records or tokens, or folders of them")
       .takes_hub_name();
+  verb.add_option("--imatrix", section.imatrix,
+                  "Importance matrix of llama.cpp (llama-imatrix; GGUF or legacy .dat) for GGUF schemes");
+  verb.add_option("--save-imatrix", section.save_imatrix,
+                  "File for the importance matrix that is computed on --calibration, in llama.cpp's GGUF form");
   verb.add_option("--calibration-samples", section.calibration_samples, "Number of calibration sequences")
       .positive()
       .show_default();
@@ -44,7 +52,7 @@ void QuantizationOptions::add_to(const Command& verb) {
 
 QuantizationSection QuantizationOptions::named() const {
   QuantizationSection result = section;
-  result.exclude = exclude;
+  if (exclude_option && exclude_option->given()) result.exclude = exclude;
   return result;
 }
 

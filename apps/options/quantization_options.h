@@ -1,6 +1,7 @@
 #pragma once
 // Quantization options of verbs that write models.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,10 @@ namespace quench {
 struct QuantizationOptions {
   QuantizationSection section;
   std::vector<std::string> exclude = excluded_layers({});
+  std::optional<CommandOption> exclude_option = {};
 
   void add_to(const Command& verb);
-  // The section with the patterns of `exclude`.
+  // The section with the patterns of `exclude`, if given.
   [[nodiscard]] QuantizationSection named() const;
 };
 

@@ -14,6 +14,7 @@ struct ExportJob {
   const nn::ModelConfig& config;
   std::filesystem::path folder;  // exists, with config and tokenizer
   std::uint64_t max_shard_bytes;
+  const Scheme* scheme = nullptr;  // of the rules; null: unquantized
 };
 
 }  // namespace quench

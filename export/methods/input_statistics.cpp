@@ -11,6 +11,7 @@ namespace quench {
 InputStatistics::InputStatistics(std::int64_t columns, bool with_gram)
     : largest_(Tensor::zeros({columns}, DType::f32)),
       magnitude_(Tensor::zeros({columns}, DType::f64)),
+      squares_(Tensor::zeros({columns}, DType::f64)),
       with_gram_(with_gram) {}
 
 void InputStatistics::add(const Tensor& x, std::string_view layer) {
@@ -21,7 +22,7 @@ void InputStatistics::add(const Tensor& x, std::string_view layer) {
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor host = x.to(Device{});
   float* largest = largest_.data<float>();
-  double* magnitude = magnitude_.data<double>();
+  double *magnitude = magnitude_.data<double>(), *squares = squares_.data<double>();
   dispatch<float, bfloat16>(host.dtype(), "InputStatistics", [&]<class T>() {
     const T* values = host.data<T>();
     constexpr std::int64_t kColumns = 64;  // per thread
@@ -33,6 +34,7 @@ void InputStatistics::add(const Tensor& x, std::string_view layer) {
           const float size = std::abs(static_cast<float>(values[row * columns + c]));
           largest[c] = size > largest[c] ? size : largest[c];
           magnitude[c] += size;  // propagates NaN
+          squares[c] += static_cast<double>(size) * size;
         }
     }
   });
@@ -52,6 +54,7 @@ void InputStatistics::divide(const Tensor& factors) {
   for (std::int64_t c = 0; c < columns; ++c) {
     largest_.data<float>()[c] /= s[c];
     magnitude_.data<double>()[c] /= s[c];
+    squares_.data<double>()[c] /= static_cast<double>(s[c]) * s[c];
   }
   if (!gram_.defined()) return;
   gram_ = gram();

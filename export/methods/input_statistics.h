@@ -23,6 +23,8 @@ class InputStatistics {
   // f32 [columns], CPU: amax and mean absolute value.
   [[nodiscard]] const Tensor& largest() const noexcept { return largest_; }
   [[nodiscard]] Tensor mean_magnitude() const;
+  // f64 [columns], CPU: sums of squares.
+  [[nodiscard]] const Tensor& squares() const noexcept { return squares_; }
   [[nodiscard]] float amax() const;
   // f32 [columns,columns], CPU: x^T x over all inputs. Undefined without `with_gram`.
   [[nodiscard]] Tensor gram() const;
@@ -31,6 +33,7 @@ class InputStatistics {
   std::int64_t rows_ = 0;
   Tensor largest_;    // f32
   Tensor magnitude_;  // f64 [columns]: sums
+  Tensor squares_;    // f64 [columns]: sums
   Tensor gram_;       // on the inputs' device
   bool with_gram_;
 };

@@ -31,6 +31,7 @@ struct WeightJob {
   const InputStatistics* inputs = nullptr;  // with a Gram matrix; for calibrated methods
   MethodOptions options = {};
   std::optional<float> shared_amax = {};  // rtn()
+  std::span<const float> importance = {};  // rtn(): of columns [K], for GGUF types; empty: none
 };
 
 struct Quantizer {

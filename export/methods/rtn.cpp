@@ -89,11 +89,13 @@ QuantizedWeight float8(const Tensor& weight, const OperandScheme& scheme) {
 }  // namespace
 
 QuantizedWeight rtn(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
-                    std::optional<DType> scale_dtype, std::optional<float> shared_amax) {
+                    std::optional<DType> scale_dtype, std::optional<float> shared_amax,
+                    std::span<const float> importance) {
   const std::string problem = shape_problem(scheme, weight.size(0), weight.size(1));
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "{} cannot be quantized: {}", name, problem);
   QUENCH_CHECK_AS(ErrorCode::nonfinite, is_finite(weight), "{} cannot be quantized: it holds NaN or infinity", name);
-  if (scheme.blocks) return {scheme, weight.shape(), quantize_blocks(weight, *scheme.blocks, name), {}, {}, {}};
+  if (scheme.blocks)
+    return {scheme, weight.shape(), quantize_blocks(weight, *scheme.blocks, name, importance), {}, {}, {}};
   if (!scheme.element) return integers(weight, scheme, scale_dtype.value_or(weight.dtype()));
   if (scheme.scale == ScaleForm::high_precision) return float8(weight, scheme);
   QuantTensor made;

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/system/log.h"
+#include "export/imatrix/importance.h"
+#include "export/mixes/tensor_types.h"
 #include "export/ptq/calibrated_model.h"
+#include "export/ptq/collect_imatrix.h"
 #include "export/ptq/quantized_layer.h"
 #include "nn/modules/linear_kernel.h"
 #include "recipes/convert.h"
@@ -27,6 +31,7 @@ class Chooser {
         return {nullptr, "excluded"};
       }
     LayerChoice choice{rules_.scheme, ""};
+    if (const auto mixed = rules_.mixed.find(tensor.layer); mixed != rules_.mixed.end()) choice.scheme = mixed->second;
     for (std::size_t i = 0; i < rules_.rules.size(); ++i)
       if (recipes::glob_matches(rules_.rules[i].first, tensor.layer)) {
         rule_used_[i] = true;
@@ -40,6 +45,8 @@ class Chooser {
       return {nullptr, std::string(reason)};
     std::string problem = quantizer().problem(*choice.scheme);
     if (!problem.empty()) return {nullptr, problem};
+    if (const Scheme* fits = fitting_scheme(*choice.scheme, tensor.shape[1]); fits != nullptr && fits != choice.scheme)
+      choice = {.scheme = fits, .kept_because = {}, .replaced = choice.scheme};
     problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1], choice.scheme->inputs);
     return problem.empty() ? choice : LayerChoice{nullptr, problem, choice.scheme};
   }
@@ -82,10 +89,12 @@ std::vector<QuantizedLayer> chosen_tables(std::vector<ModelTensor>& tensors, con
   for (ModelTensor& tensor : tensors) {
     if (!tensor.embedding) continue;
     tensor.layer = tensor.name.substr(0, tensor.name.rfind('.'));
-    const std::string problem = shape_problem(rules.embeddings->weights, tensor.shape[0], tensor.shape[1]);
+    const Scheme* fits = fitting_scheme(*rules.embeddings, tensor.shape[1]);
+    const Scheme& scheme = fits != nullptr ? *fits : *rules.embeddings;
+    const std::string problem = shape_problem(scheme.weights, tensor.shape[0], tensor.shape[1]);
     QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "{} cannot be quantized under {}: {}", tensor.layer,
                     rules.embeddings->name, problem);
-    tables.push_back({&tensor, {rules.embeddings, ""}});
+    tables.push_back({&tensor, {.scheme = &scheme, .kept_because = {}}});
   }
   return tables;
 }
@@ -108,6 +117,43 @@ std::vector<QuantizedLayer> chosen_layers(std::vector<ModelTensor>& tensors, con
   return layers;
 }
 
+// Logs layers whose widths the blocks of their types do not divide.
+void tell_replaced(const std::vector<QuantizedLayer>& layers) {
+  std::map<std::pair<std::string, std::string>, std::size_t> counts;  // by type and that in its place
+  for (const QuantizedLayer& layer : layers)
+    if (layer.choice.replaced != nullptr) ++counts[{layer.choice.replaced->name, layer.choice.scheme->name}];
+  for (const auto& [types, count] : counts)
+    QUENCH_LOG_INFO("{} of {} layers have widths that no blocks of {} divide: {}, as llama.cpp stores them", count,
+                    layers.size(), types.first, types.second);
+}
+
+// Read or collected; undefined: none.
+Importance importance_of(nn::CausalLm& model, const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  if (!uses_importance(rules)) return {};
+  if (!rules.imatrix.empty()) return {read_imatrix(rules.imatrix), tensors, model.config(), rules.imatrix};
+  if (rules.calibration == nullptr || needs_calibration(rules)) return {};
+  Imatrix matrix = collect_imatrix(model, tensors, rules);
+  if (!rules.save_imatrix.empty()) write_imatrix(matrix, rules.save_imatrix);
+  return {std::move(matrix), tensors, model.config(), "calibration"};
+}
+
+// Throws for a layer whose type needs importance.
+std::vector<float> importance_of(const QuantizedLayer& layer, const QuantizationRules& rules,
+                                 const Importance& importance) {
+  const Scheme* scheme = layer.choice.scheme;
+  if (scheme == nullptr || !scheme->weights.blocks) return {};
+  std::vector<float> values = importance.of(*layer.tensor);
+  const GgufMix* mix = rules.scheme->mix != nullptr ? rules.scheme->mix : scheme->mix;
+  const bool needed = mix != nullptr &&
+                      needs_matrix(*mix, layer.tensor->layer, block_format(*scheme->weights.blocks).name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !needed || !values.empty() || layer.tensor->layer == nn::kHeadName,
+                  "{}: scheme {} needs an importance matrix, and {}; name one (--imatrix, export.imatrix), or "
+                  "calibration data (--calibration, export.calibration)",
+                  layer.tensor->layer, scheme->name,
+                  importance.defined() ? "the matrix has no entry for the layer" : "there is none");
+  return values;
+}
+
 }  // namespace
 
 std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::string_view key) {
@@ -115,7 +161,7 @@ std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::str
   QUENCH_CHECK_AS(ErrorCode::bad_config, equals != std::string_view::npos && equals > 0,
                   "{} '{}': expected PATTERN=SCHEME, for example \"*.down_proj=int8_weight_only\"", key, text);
   const std::string_view name = text.substr(equals + 1);
-  return {std::string(text.substr(0, equals)), name == kNone ? nullptr : &require_scheme(name, key)};
+  return {std::string(text.substr(0, equals)), name == kNone ? nullptr : &require_layer_scheme(name, key)};
 }
 
 bool needs_calibration(const QuantizationRules& rules) {
@@ -124,6 +170,13 @@ bool needs_calibration(const QuantizationRules& rules) {
   };
   return (rules.quantizer != nullptr && rules.quantizer->calibrated) || scheme_needs(rules.scheme) ||
          std::ranges::any_of(rules.rules, [&](const auto& rule) { return scheme_needs(rule.second); });
+}
+
+bool uses_importance(const QuantizationRules& rules) {
+  const auto of_types = [](const Scheme* scheme) { return scheme != nullptr && scheme->weights.blocks; };
+  return (rules.quantizer == nullptr || rules.quantizer == &quantizers().front()) &&
+         (of_types(rules.scheme) ||
+          std::ranges::any_of(rules.rules, [&](const auto& rule) { return of_types(rule.second); }));
 }
 
 void require_quantizable(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
@@ -173,14 +226,17 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
                       ? fmt::format("method {}", rules.quantizer->name)
                       : fmt::format("scheme {}", rules.scheme->name));
   std::vector<QuantizedLayer> tables = chosen_tables(tensors, rules), layers = chosen_layers(tensors, rules);
+  tell_replaced(layers);
+  const bool calibrates = rules.calibration != nullptr && needs_calibration(rules);
   if (rules.calibration != nullptr && rules.gather_unit) rules.gather_unit(model.units().front().parameters);
+  const Importance importance = importance_of(model, tensors, rules);
   for (QuantizedLayer& table : tables) {
     QuantizationRules nearest = rules;
     nearest.quantizer = nullptr;
     quantize_layer(table, nearest, nullptr);
-    if (rules.calibration != nullptr || replace) use_quantized(model, std::span(&table, 1));
+    if (calibrates || replace) use_quantized(model, std::span(&table, 1));
   }
-  if (rules.calibration != nullptr) {
+  if (calibrates) {
     quantize_calibrated(model, layers, rules, progress);
   } else {
     std::uint64_t total = 0, done = 0;
@@ -189,7 +245,7 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
       const std::span group = same_parameter(layers, first);
       share_amax(group, rules);
       for (QuantizedLayer& layer : group) {
-        quantize_layer(layer, rules, nullptr);
+        quantize_layer(layer, rules, nullptr, importance_of(layer, rules, importance));
         done += static_cast<std::uint64_t>(layer.tensor->shape.numel());
         if (progress) progress(done, total);
       }

@@ -2,6 +2,7 @@
 // PTQ of a model: rules, report per layer.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +25,8 @@ struct QuantizationRules {
   const Scheme* scheme = nullptr;
   // Globs over layer names ("*": any characters); the first match replaces `scheme`; null: unquantized.
   std::vector<std::pair<std::string, const Scheme*>> rules;
+  // Schemes of layers under `scheme->mix` (choose_mixed_types(), export/table/mixed_types.h), before rules.
+  std::map<std::string, const Scheme*, std::less<>> mixed = {};
   // Unquantized; a rule with the exact name takes precedence.
   std::vector<std::string> exclude = {"lm_head"};
   // Embedding table, RTN; null: unquantized.
@@ -43,12 +46,19 @@ struct QuantizationRules {
   // none.
   std::function<Tensor(const ModelTensor&)> block_scales = nullptr;
   std::shared_ptr<const CalibrationData> calibration = nullptr;
+  // Importance matrix of GGUF types (uses_importance()): a file, or that of the calibration data, which is written to
+  // `save_imatrix` if named. `with_importance`: there will be one of the two.
+  std::string imatrix = {}, save_imatrix = {};
+  bool with_importance = false;
   // Gathers a unit (nn::CausalLm::units) before calibration runs it. Null: unsharded.
   std::function<void(const std::vector<nn::Parameter*>&)> gather_unit = nullptr;
 };
 
 // By method or schemes.
 [[nodiscard]] bool needs_calibration(const QuantizationRules& rules);
+
+// GGUF types under RTN: an importance matrix has an effect.
+[[nodiscard]] bool uses_importance(const QuantizationRules& rules);
 
 // "PATTERN=SCHEME"; "none": unquantized. Throws bad_config naming `key`.
 [[nodiscard]] std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::string_view key);
@@ -90,7 +100,9 @@ using QuantizationProgress = std::function<void(std::uint64_t, std::uint64_t)>;
 // Linear weights of `tensors` (model_tensors()), with experts, in order, after the embedding table. Throws like
 // require_quantizable() and rtn(), and bad_config for missing calibration data.
 //
-// With calibration data the model runs by layer, each on outputs of quantized layers. The model's values are released:
+// Methods and schemes that need calibration run the model by layer on it, each on outputs of quantized layers. An
+// importance matrix is computed before, of the unquantized model, or read: throws as read_imatrix() and Importance, and
+// bad_config for a layer whose type needs one and that it lacks. After calibration the model's values are released:
 // it computes with quantized weights afterwards, packed where supported; also for `replace` without calibration. A
 // model with gathered units cannot compute afterwards: quantized parameters are released.
 std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,

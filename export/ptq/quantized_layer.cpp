@@ -119,7 +119,8 @@ void share_amax(std::span<QuantizedLayer> group, const QuantizationRules& rules)
     if (two_levels(layer)) layer.shared_amax = most.at(expert_of(*layer.tensor));
 }
 
-void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs) {
+void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs,
+                    std::span<const float> importance) {
   ModelTensor& tensor = *layer.tensor;
   const Tensor stored = tensor.value();
   layer.report = {.layer = tensor.layer, .kept_because = layer.choice.kept_because};
@@ -136,7 +137,7 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
   auto quantized = std::make_shared<QuantizedWeight>(
       scales.defined() ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
                        : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs,
-                                             rules.options, layer.shared_amax}));
+                                             rules.options, layer.shared_amax, importance}));
   if (rules.block_scales && scheme->weights.scale == ScaleForm::e8m0)
     keep_block_scales(weight, rules.block_scales(tensor), *quantized);
   // Exact: the stored dtype is wider.

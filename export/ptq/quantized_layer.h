@@ -14,6 +14,7 @@ struct LayerChoice {
   const Scheme* scheme = nullptr;
   std::string kept_because;       // without a scheme
   const Scheme* unfit = nullptr;  // which its shape does not suit
+  const Scheme* replaced = nullptr;  // whose place `scheme` takes (fitting_scheme()); null: none
 };
 
 struct QuantizedLayer {
@@ -36,7 +37,9 @@ struct QuantizedLayer {
 void share_amax(std::span<QuantizedLayer> group, const QuantizationRules& rules);
 
 // Also fills the report. `inputs`: for calibrated methods and schemes, else null.
-void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs);
+// `importance`: of the columns [K]; empty: none.
+void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs,
+                    std::span<const float> importance = {});
 
 // In the model: packed, with input quantization, if all pieces of a linear layer have the same scheme; else, and for
 // experts, dequantized.

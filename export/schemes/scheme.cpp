@@ -10,6 +10,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "core/system/check.h"
 #include "core/system/choice_table.h"
+#include "export/mixes/tensor_types.h"
 #include "export/schemes/scheme_hint.h"
 
 namespace quench {
@@ -73,6 +74,49 @@ void add_integers(std::vector<Scheme>& table) {
                        integers(bits, group), integers(8, 0, IntMapping::asymmetric)});
 }
 
+// "Q4_K" as "q4_k".
+std::string scheme_of_type(std::string_view type) {
+  std::string name(type);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name == "mxfp4" ? "mxfp4_gguf" : name;  // the other has the same values
+}
+
+const BlockFormat* written_type(std::string_view type) {
+  for (const BlockFormat& format : block_formats())
+    if (format.name == type && format.quantize != nullptr) return &format;
+  return nullptr;
+}
+
+void add_gguf_types(std::vector<Scheme>& table) {
+  for (const BlockFormat& format : block_formats()) {
+    if (format.quantize == nullptr) continue;
+    const std::string name = scheme_of_type(format.name);
+    const int bits = static_cast<int>(format.bytes * 8 / format.elements);
+    table.push_back({name,
+                     fmt::format("blocks of {} elements of GGUF, {:.2f} bits an element", format.elements,
+                                 static_cast<double>(format.bytes * 8) / static_cast<double>(format.elements)),
+                     {.bits = bits, .blocks = format.type},
+                     std::nullopt,
+                     find_gguf_mix(name)});
+  }
+}
+
+// Those whose types are all written, and that are no type's scheme.
+void add_mixes(std::vector<Scheme>& table) {
+  for (const GgufMix& mix : gguf_mixes()) {
+    const bool written = written_type(mix.main) != nullptr && written_type(mix.head) != nullptr &&
+                         (mix.table.empty() || written_type(mix.table) != nullptr) &&
+                         std::ranges::all_of(mix.rules, [](const MixRule& rule) { return written_type(rule.type); });
+    if (!written || std::ranges::find(table, mix.name, &Scheme::name) != table.end()) continue;
+    const BlockFormat& main = *written_type(mix.main);
+    table.push_back({std::string(mix.name),
+                     fmt::format("llama.cpp's mix {} of GGUF types, mostly {}", mix.title, mix.main),
+                     {.bits = static_cast<int>(main.bytes * 8 / main.elements), .blocks = main.type},
+                     std::nullopt,
+                     &mix});
+  }
+}
+
 std::vector<Scheme> make_table() {
   std::vector<Scheme> table;
   add_integers(table);
@@ -112,19 +156,8 @@ std::vector<Scheme> make_table() {
   table.push_back(
       {"nvfp4_weight_only", "NVFP4: float4 in blocks of 16 with two levels of scales", nvfp4(), std::nullopt});
   table.push_back({"nvfp4", "NVFP4, inputs too, whose second scale is calibrated", nvfp4(), nvfp4()});
-  for (const BlockFormat& format : block_formats()) {
-    if (format.quantize == nullptr) continue;
-    std::string name(format.name);
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    // same values as another scheme
-    if (format.type == BlockType::mxfp4) name = "mxfp4_gguf";
-    const int bits = static_cast<int>(format.bytes * 8 / format.elements);
-    table.push_back({name,
-                     fmt::format("blocks of {} elements of GGUF, {:.2f} bits an element", format.elements,
-                                 static_cast<double>(format.bytes * 8) / static_cast<double>(format.elements)),
-                     {.bits = bits, .blocks = format.type},
-                     std::nullopt});
-  }
+  add_gguf_types(table);
+  add_mixes(table);
   return table;
 }
 
@@ -173,6 +206,27 @@ const Scheme& require_scheme(std::string_view name, std::string_view key) {
     similar +=
         fmt::format("{}{} ({})", similar.empty() ? "; did you mean " : " or ", other, find_scheme(other)->summary);
   QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown{}; known: {}", key, name, similar, scheme_names());
+}
+
+const Scheme& require_layer_scheme(std::string_view name, std::string_view key) {
+  const Scheme& scheme = require_scheme(name, key);
+  const bool whole = scheme.weights.blocks && scheme_of_type(block_format(*scheme.weights.blocks).name) != scheme.name;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !whole,
+                  "{} '{}' is a mix of types for a whole file; for layers, name one type, for example {}", key, name,
+                  scheme_of_type(block_format(*scheme.weights.blocks).name));
+  return scheme;
+}
+
+const Scheme* find_type_scheme(std::string_view type) {
+  return written_type(type) != nullptr ? find_scheme(scheme_of_type(type)) : nullptr;
+}
+
+const Scheme* fitting_scheme(const Scheme& scheme, std::int64_t columns) {
+  if (!scheme.weights.blocks) return &scheme;
+  const BlockFormat& format = block_format(*scheme.weights.blocks);
+  if (columns % format.elements == 0) return &scheme;
+  const Scheme* other = find_type_scheme(fallback_type(format.name));
+  return other != nullptr && columns % block_format(*other->weights.blocks).elements == 0 ? other : nullptr;
 }
 
 std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::int64_t columns,

@@ -9,6 +9,7 @@
 #include "core/number/affine_int.h"
 #include "core/number/element_format.h"
 #include "export/gguf_types/block_tensors.h"
+#include "export/mixes/mix.h"
 
 namespace quench {
 
@@ -52,6 +53,9 @@ struct Scheme {
   std::string summary;
   OperandScheme weights;
   std::optional<OperandScheme> inputs;  // absent: unquantized
+  // Of GGUF types: what each tensor of a whole file gets, embedding table and head included; `weights` is the type of
+  // most. In a rule for layers the scheme is that type.
+  const GgufMix* mix = nullptr;
 
   friend bool operator==(const Scheme&, const Scheme&) = default;
 };
@@ -62,6 +66,13 @@ struct Scheme {
 [[nodiscard]] const Scheme* find_scheme(std::string_view name);
 // Throws bad_config with similar names (scheme_hint.h) and the list; `key`: option in the message.
 [[nodiscard]] const Scheme& require_scheme(std::string_view name, std::string_view key);
+// A scheme for layers: throws bad_config also for one that is a whole file's alone, and no type ("q4_k_m").
+[[nodiscard]] const Scheme& require_layer_scheme(std::string_view name, std::string_view key);
+// Of a GGUF type by ggml's name; null: it is not written.
+[[nodiscard]] const Scheme* find_type_scheme(std::string_view type);
+// `scheme`, or the scheme of the GGUF type that takes its place in llama.cpp where its blocks do not divide `columns`
+// (fallback_type()). Null if that does not fit either.
+[[nodiscard]] const Scheme* fitting_scheme(const Scheme& scheme, std::int64_t columns);
 // By family: "int<2-8>_weight_only[_g32|_g64|_g128][_asym], ...".
 [[nodiscard]] std::string scheme_names();
 

@@ -12,6 +12,7 @@
 #include "export/formats/mxfp4_experts/writer.h"
 #include "export/formats/safetensors_items.h"
 #include "export/formats/torchao/writer.h"
+#include "export/table/mixed_types.h"
 
 namespace quench {
 namespace {
@@ -171,10 +172,12 @@ void check_format_and_rules(const ExportFormat& format, const QuantizationRules*
     if (scheme != nullptr) check_format_and_scheme(format, scheme);
 }
 
-void apply_format(const ExportFormat& format, QuantizationRules& rules) {
+void apply_format(const ExportFormat& format, QuantizationRules& rules, const std::vector<ModelTensor>& tensors,
+                  const nn::ModelConfig& model) {
   rules.scale_dtype = format.scale_dtype;
   rules.experts = format.experts;
   rules.kept = format.kept;
+  choose_mixed_types(rules, tensors, model);
 }
 
 void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model) {

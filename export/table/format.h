@@ -63,8 +63,10 @@ struct StoredBytes {
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme);
 // All schemes; null: none.
 void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules);
-// Sets the format's scale dtype and support of experts in `rules`.
-void apply_format(const ExportFormat& format, QuantizationRules& rules);
+// Sets the format's scale dtype and support of experts in `rules`, and the types that a mix chooses for `tensors`
+// (choose_mixed_types()).
+void apply_format(const ExportFormat& format, QuantizationRules& rules, const std::vector<ModelTensor>& tensors,
+                  const nn::ModelConfig& model);
 // Throws unsupported if the rules quantize the table of a tied model whose readers use it unquantized as LM head.
 void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model);
 

@@ -120,6 +120,10 @@ SaveTarget save_target(const std::filesystem::path& path, const std::string& for
       q.exclude = texts();
     else if (name == "calibration")
       q.calibration = texts();
+    else if (name == "imatrix")
+      q.imatrix = nb::cast<std::string>(value);
+    else if (name == "save_imatrix")
+      q.save_imatrix = nb::cast<std::string>(value);
     else if (name == "calibration_samples")
       q.calibration_samples = nb::cast<std::int64_t>(value);
     else if (name == "calibration_seq_len")
@@ -133,8 +137,8 @@ SaveTarget save_target(const std::filesystem::path& path, const std::string& for
     else
       QUENCH_FAIL(ErrorCode::bad_config,
                   "no option \"{}\" of a saved model; options: overwrite, dtype, reader, sparsity, tokenizer, "
-                  "max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, calibration_samples, "
-                  "calibration_seq_len, damping, act_order, smoothing",
+                  "max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix, "
+                  "save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing",
                   name);
   }
   return target;
@@ -196,8 +200,8 @@ void bind_model(nb::module_& module) {
            "  format: as ``quench export --format``.\n"
            "  scheme: quantization scheme; \"\": dense weights.\n"
            "  options: the other options of ``quench export``: dtype, overwrite, reader, sparsity, tokenizer,\n"
-           "    max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, calibration_samples,\n"
-           "    calibration_seq_len, damping, act_order, smoothing.\n\n"
+           "    max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix,\n"
+           "    save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing.\n\n"
            "Returns: dict with \"output\", \"scheme\", \"file_bytes\", ... as ``quench export --json``.")
       .def("quantize", quantize, nb::arg("path"), nb::arg("scheme"), nb::arg("format") = "compressed-tensors",
            nb::arg("options"),

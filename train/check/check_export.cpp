@@ -1,4 +1,5 @@
 #include "core/system/missing_path.h"
+#include "export/imatrix/imatrix.h"
 #include "export/table/format.h"
 #include "export/table/reader_table.h"
 #include "train/check/checks.h"
@@ -96,6 +97,16 @@ void check_calibration_files(Checker& checker) {
     }
 }
 
+void check_matrix_file(Checker& checker) {
+  const std::string& file = checker.config().export_model->quantization.imatrix;
+  if (!checker.options().files || file.empty() || !checker.usable({"export.imatrix"})) return;
+  try {
+    (void)read_imatrix(file);
+  } catch (const Error& error) {
+    checker.report("export.imatrix", "{}", error.what());
+  }
+}
+
 }  // namespace
 
 void check_export(Checker& checker) {
@@ -111,6 +122,7 @@ void check_export(Checker& checker) {
                                   }};
   const std::optional<QuantizationRules> rules = check_method(checker, section.quantization, faults);
   check_calibration_files(checker);
+  check_matrix_file(checker);
   const ExportFormat& format = require_export_format(section.format, "export.format");
   if (report_unstorable_recipe(checker, format)) return;
   if (format.sparse && section.sparsity.empty() && checker.usable({"export.sparsity"}))

@@ -35,9 +35,30 @@ void require_nothing_asked(const QuantizationSection& section, const Quantizatio
   report("rules", !section.rules.empty());
   report("embeddings", !section.embeddings.empty());
   report("calibration", !section.calibration.empty());
+  report("imatrix", !section.imatrix.empty());
+  report("save_imatrix", !section.save_imatrix.empty());
   report("damping", section.damping.has_value());
   report("act_order", section.act_order);
   report("smoothing", section.smoothing.has_value());
+}
+
+// Importance matrix: read, or computed on the calibration data.
+void judge_matrix(const QuantizationSection& section, QuantizationRules& rules, const std::string& what,
+                  const QuantizationFaults& faults) {
+  const bool used = uses_importance(rules), computed = used && !section.calibration.empty();
+  if (!used)
+    for (const auto& [member, file] : {std::pair("imatrix", section.imatrix), {"save_imatrix", section.save_imatrix}})
+      if (!file.empty())
+        faults.report(member, fmt::format("has no effect on {}: an importance matrix is for GGUF types under {} {}", what,
+                                          faults.key("method"), quantizers().front().name));
+  if (used && !section.imatrix.empty() && !section.calibration.empty())
+    faults.report("imatrix", fmt::format("and {}, on which a matrix would be computed: name one of the two",
+                                         faults.key("calibration")));
+  if (used && !section.save_imatrix.empty() && section.calibration.empty())
+    faults.report("save_imatrix", fmt::format("needs {}, on which the matrix is computed", faults.key("calibration")));
+  rules.imatrix = section.imatrix;
+  rules.save_imatrix = section.save_imatrix;
+  rules.with_importance = computed || (used && !section.imatrix.empty());
 }
 
 }  // namespace
@@ -74,13 +95,14 @@ std::optional<QuantizationRules> resolve_quantization(const QuantizationSection&
     known &= judge.accepts("rules", [&](const auto& key) { rules.rules.push_back(parse_rule(rule, key)); });
   if (!section.embeddings.empty())
     known &= judge.accepts("embeddings", [&](const auto& key) {
-      rules.embeddings = &require_scheme(section.embeddings, key);
+      rules.embeddings = &require_layer_scheme(section.embeddings, key);
       QUENCH_CHECK_AS(ErrorCode::bad_config, !rules.embeddings->inputs,
                       "{} '{}' quantizes inputs, which an embedding does not have; use a weight-only scheme", key,
                       section.embeddings);
     });
   known &= judge.accepts("method", [&](const auto& key) { rules.quantizer = &require_quantizer(section.method, key); });
   if (!known) return rules;
+  if (rules.scheme->mix != nullptr && !section.exclude) rules.exclude.clear();  // with the head
   const auto acts = [&](bool given, std::string_view member, std::string_view option) {
     if (given)
       (void)judge.accepts(member, [&](const auto& key) { require_method_option(*rules.quantizer, option, key); });
@@ -97,7 +119,8 @@ std::optional<QuantizationRules> resolve_quantization(const QuantizationSection&
   if (needed && section.calibration.empty())
     faults.report("calibration",
                   fmt::format("is missing: {} needs calibration data; name files of text or tokens", what));
-  if (!needed && !section.calibration.empty())
+  judge_matrix(section, rules, what, faults);
+  if (!needed && !section.calibration.empty() && !uses_importance(rules))
     (faults.warn ? faults.warn : faults.report)("calibration", fmt::format("has no effect on {}", what));
   return rules;
 }

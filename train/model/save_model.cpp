@@ -33,8 +33,8 @@ std::optional<UnfitScheme> check_readers_of(nn::CausalLm& model, const SavePlan&
   ExpertSchemes experts;
   if (plan.rules) {
     QuantizationRules rules = *plan.rules;
-    apply_format(*plan.format, rules);
     const std::vector<ModelTensor> tensors = model_tensors(model, dtype);
+    apply_format(*plan.format, rules, tensors, model.config());
     unfit = unfit_scheme(*plan.format, tensors, rules, plan.reader);
     if (unfit) QUENCH_LOG_WARN("{}", to_text(*unfit));
     experts = expert_schemes(tensors, rules, model.config());
@@ -86,7 +86,7 @@ SavedModel Model::save_planned(SavePlan plan) {
   if (plan.rules || !plan.target.perplexity.empty()) {
     const auto tokenizer = find_tokenizer(plan.target.tokenizer);
     if (tokenizer != nullptr) check_tokenizer(*tokenizer);
-    if (plan.rules && needs_calibration(*plan.rules))
+    if (plan.rules && (needs_calibration(*plan.rules) || uses_importance(*plan.rules)))
       plan.rules->calibration =
           read_calibration_data(plan.target.quantization, tokenizer.get(), config(), stored_.missing);
     if (!plan.target.perplexity.empty()) plan.perplexity = perplexity_meter(plan.target.perplexity, tokenizer.get());
@@ -98,8 +98,10 @@ SavedModel Model::save_planned(SavePlan plan) {
 void Model::prepare_quantization(SavePlan& plan) const {
   std::vector<ModelTensor> tensors = model_tensors(*model_, model_->options().dtype);
   if (nn::ModelConfig folded = config(); plan.format->fold != nullptr) plan.format->fold(tensors, folded);
-  trained_.require_kept_codes(tensors, *plan.rules);
-  trained_.warn_of_others(tensors, *plan.rules);
+  QuantizationRules rules = *plan.rules;
+  apply_format(*plan.format, rules, tensors, config());
+  trained_.require_kept_codes(tensors, rules);
+  trained_.warn_of_others(tensors, rules);
   scales_.choose_in(*plan.rules);
   if (!source_.is_trained()) plan.rules->block_scales = stored_block_scales(stored_.files);
 }

@@ -1,6 +1,8 @@
 #include "train/model/save_target.h"
 
 #include "core/system/log.h"
+#include "core/system/output_file.h"
+#include "export/imatrix/imatrix.h"
 #include "recipes/sparse.h"
 #include "train/model/save_plan.h"
 
@@ -14,7 +16,8 @@ void refuse_options_of_models(const SavePlan& plan) {
   for (const auto& [member, given] :
        {std::pair("sparsity", !target.sparsity.empty()), std::pair("scheme", !section.scheme.empty()),
         std::pair("rules", !section.rules.empty()), std::pair("embeddings", !section.embeddings.empty()),
-        std::pair("calibration", !section.calibration.empty()), std::pair("perplexity", !target.perplexity.empty())})
+        std::pair("calibration", !section.calibration.empty()), std::pair("imatrix", !section.imatrix.empty()),
+        std::pair("save_imatrix", !section.save_imatrix.empty()), std::pair("perplexity", !target.perplexity.empty())})
     QUENCH_CHECK_AS(ErrorCode::bad_config, !given,
                     "{} is for whole models, and {} {} writes adapters alone; choose another format, or omit it",
                     plan.key(member), plan.key("format"), kPeftFormat);
@@ -45,6 +48,25 @@ void refuse_unreadable(const SavePlan& plan) {
   }
 }
 
+// The file of the matrix that is read, and a place for that which is computed.
+void check_matrix_files(const SavePlan& plan) {
+  const QuantizationSection& section = plan.target.quantization;
+  if (!section.imatrix.empty()) (void)read_imatrix(section.imatrix);
+  if (section.save_imatrix.empty()) return;
+  const auto is_matrix = [](const std::filesystem::path& file) {
+    try {
+      return !read_imatrix(file).entries.empty();
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  require_output_file(section.save_imatrix, {.option = plan.key("save_imatrix"),
+                                             .overwrite = plan.target.overwrite,
+                                             .stream = false,
+                                             .inputs = plan.place.sources,
+                                             .is_own = is_matrix});
+}
+
 void choose_format(SavePlan& plan) {
   const SaveTarget& target = plan.target;
   plan.format = &require_export_format(target.format, plan.key("format"));
@@ -52,6 +74,7 @@ void choose_format(SavePlan& plan) {
   check_format_and_rules(*plan.format, plan.rules ? &*plan.rules : nullptr);
   if (!target.reader.empty()) plan.reader = &folder_readers().require(target.reader, plan.key("reader"));
   refuse_unreadable(plan);
+  check_matrix_files(plan);
   QUENCH_CHECK_AS(ErrorCode::bad_config, target.dtype != "f16" || !plan.rules,
                   "{} f16 is for weights that are not quantized; use bf16 or f32 with a scheme", plan.key("dtype"));
 }

@@ -310,15 +310,15 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   nn::ModelConfig config = options.config != nullptr ? *options.config : model.config();
   config.mtp.layers = leaves_out_mtp ? 0 : model.config().mtp.layers;
   if (format.fold != nullptr) format.fold(tensors, config);
+  std::optional<QuantizationRules> rules = options.quantization;
+  if (rules) apply_format(format, *rules, tensors, config);
   ModelFolderReport report;
   const bool measured = options.card && options.card->perplexity;
   if (measured) report.perplexity = options.card->perplexity(model);
-  if (options.quantization) {
+  if (rules) {
     ProgressLine progress("quantizing");
-    QuantizationRules rules = *options.quantization;
-    apply_format(format, rules);
     const auto tell = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); };
-    report.layers = quantize_model(model, tensors, rules, tell, measured);
+    report.layers = quantize_model(model, tensors, *rules, tell, measured);
     if (measured) {
       report.perplexity_before = report.perplexity;
       report.perplexity = options.card->perplexity(model);
@@ -330,7 +330,8 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
   const Json quantization = format.write({format.fused_experts ? fuse_experts(tensors, config) : tensors, config,
-                                          temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
+                                          temporary, static_cast<std::uint64_t>(options.max_shard_bytes),
+                                          rules ? rules->scheme : nullptr});
   if (const Tokenizer* tokenizer = options.small_files.tokenizer;
       tokenizer != nullptr && tokenizer->vocab_size() > config.vocab_size)
     QUENCH_LOG_WARN(
@@ -343,7 +344,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   }
   const StoredBytes stored = stored_bytes(temporary);
   report.file_bytes = stored.files;
-  if (options.quantization) propose_table(format, *options.quantization, config, options.dtype, stored.files);
+  if (rules) propose_table(format, *rules, config, options.dtype, stored.files);
   for (LayerReport& layer : report.layers)
     if (const auto found = stored.layers.find(layer.layer); found != stored.layers.end()) layer.bytes = found->second;
   if (options.accept && !options.accept(temporary, report)) return report;
@@ -355,7 +356,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
                                        .config = config,
                                        .format = format,
                                        .dtype = options.dtype,
-                                       .quantization = options.quantization ? &*options.quantization : nullptr,
+                                       .quantization = rules ? &*rules : nullptr,
                                        .layers = report.layers,
                                        .perplexity_data = options.card->perplexity_data,
                                        .perplexity_before = report.perplexity_before,

@@ -211,7 +211,7 @@ void require_exportable(const RunSession& session) {
     const QuantizationSection quantization =
         section_of_method(config.export_model->quantization, quantizers().front().name);
     if (auto rules = export_rules(config, quantization, setup, tensors)) {
-      apply_format(format, *rules);
+      apply_format(format, *rules, tensors, setup.config);
       require_quantizable(tensors, *rules);
       warn_of_readers(config, format, &*rules, expert_schemes(tensors, *rules, setup.config));
       warn_of_fused_layers(config, format, tensors, *rules);

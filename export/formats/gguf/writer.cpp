@@ -257,8 +257,9 @@ void name_by_tokens(const GgufArchitecture& architecture, Metadata& metadata) {
   if (!complete) find("general.name")->second = std::string("model");
 }
 
-// Type of most elements.
-std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors) {
+// That of the mix, else of the type of most elements.
+std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors, const Scheme* scheme) {
+  if (scheme != nullptr && scheme->mix != nullptr) return scheme->mix->file_type;
   std::map<BlockType, std::int64_t> elements;
   DType dtype = DType::f32;
   for (const ModelTensor& tensor : tensors) {
@@ -275,11 +276,8 @@ std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors) {
 
 std::string gguf_problem(const Scheme& scheme) {
   if (scheme.inputs) return "it says nothing of inputs";
-  if (blocks_of(scheme.weights)) return {};
-  std::string own;
-  for (const Scheme& other : scheme_table())
-    if (other.weights.blocks) own += (own.empty() ? "" : ", ") + other.name;
-  return fmt::format("it has no such blocks; its own are {}", own);
+  if (!blocks_of(scheme.weights)) return "it has no such blocks; q8_0, q4_k_m and the like are its own";
+  return {};
 }
 
 std::string_view gguf_kept(const ModelTensor& tensor) {
@@ -320,7 +318,7 @@ Json write_gguf(const ExportJob& job) {
   const GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
   std::vector<Entry> entries = entries_of(job, *architecture);
   const bool quantized = std::ranges::any_of(job.tensors, [](const ModelTensor& t) { return t.quantized != nullptr; });
-  Metadata metadata = describe_model(job, *architecture, main_file_type(job.tensors), quantized);
+  Metadata metadata = describe_model(job, *architecture, main_file_type(job.tensors, job.scheme), quantized);
   add_rope(job.config, std::string(architecture->name) + ".", metadata, entries);
   std::ranges::move(gguf_tokenizer(job.folder, job.config), std::back_inserter(metadata));
   name_by_tokens(*architecture, metadata);

@@ -69,16 +69,21 @@ void add_export_fields(Fields& fields) {
   add("rules", QUENCH_QUANTIZATION(rules), any_value(),
       "\"PATTERN=SCHEME\": another scheme, or none, for the layers whose names match; the first match applies.");
   add("embeddings", QUENCH_QUANTIZATION(embeddings), optional_text(),
-      "Scheme of the embedding table; null: high precision.",
+      "Scheme of the embedding table; null: high precision, under GGUF schemes that of llama.cpp.",
       "what recipe.embedding_bits simulates, under the scheme of the recipe");
   add("exclude", QUENCH_QUANTIZATION(exclude), any_value(),
       "Patterns of layers that stay in high precision; null: the layers that the qat recipe leaves out, if its scheme "
-      "is used, else lm_head.");
+      "is used, else lm_head, under GGUF schemes none.");
   add("sparsity", QUENCH_OPTIONAL_MEMBER(export_model, sparsity), one_of_or_null(sparsity_names()),
       "Prune weights first, as the recipes sparse24... do, except those of export.exclude.");
   add("calibration", QUENCH_QUANTIZATION(calibration), any_value(),
-      "Calibration data for methods and schemes that need it: files of text, records or tokens, or folders of them, "
-      "read at the start of the run.");
+      "Calibration data for methods and schemes that need it, and for the importance matrix of GGUF schemes: files of "
+      "text, records or tokens, or folders of them, read at the start of the run.");
+  add("imatrix", QUENCH_QUANTIZATION(imatrix), optional_text(),
+      "Importance matrix of llama.cpp (llama-imatrix; GGUF or legacy .dat) for GGUF schemes; null: computed on "
+      "export.calibration, if named.");
+  add("save_imatrix", QUENCH_QUANTIZATION(save_imatrix), optional_text(),
+      "File for the importance matrix that is computed on export.calibration, in llama.cpp's GGUF form.");
   add("calibration_samples", QUENCH_QUANTIZATION(calibration_samples), between(1, 1 << 24),
       "Number of calibration sequences.");
   add("calibration_seq_len", QUENCH_QUANTIZATION(calibration_seq_len), between(0, 1 << 24),

@@ -27,6 +27,8 @@ struct QuantizationSection {
   std::string embeddings;                           // scheme of the embedding table; empty: none
   std::optional<std::vector<std::string>> exclude;  // patterns; unset: QuantizationRules defaults
   std::vector<std::string> calibration;
+  std::string imatrix;       // importance matrix of GGUF types: a file of llama.cpp's; empty: that of `calibration`
+  std::string save_imatrix;  // file for the matrix of `calibration`; empty: none
   std::int64_t calibration_samples = kCalibrationSamples;
   std::int64_t calibration_seq_len = 0;  // 0: kCalibrationTokens, at most the model's context
   std::optional<double> damping;

@@ -60,6 +60,7 @@ struct GgufArchitecture {
   // Tokens that llama.cpp cannot load a file without whose general.name is the model type.
   std::span<const std::string_view> tokens_of_name = {};
   float norm_offset = 0.0f;     // files hold norm weights plus this
+  bool wide_values = false;     // llama-quantize gives values of models of 80 layers more bits (GgufMix::exceptions)
   bool sliding_window = false;  // the loader executes attention.sliding_window
   bool scales = false;          // and attention.scale, embedding_scale, residual_scale, logit_scale
   // Optional: the scale of attention scores that the loader derives from the sizes. Files hold another one in their

@@ -30,14 +30,16 @@ const GgufArchitecture kGgufLlama{.model_type = "llama",
                                   .bias_is_chosen = true,
                                   .output_bias = true,
                                   .free_head_dim = true,
-                                  .rope_divisors = true};
+                                  .rope_divisors = true,
+                                  .wide_values = true};
 
 const GgufArchitecture kGgufMistral{.model_type = "mistral",
                                     .name = "llama",
                                     .interleaved_rotation = true,
                                     .output_bias = true,
                                     .free_head_dim = true,
-                                    .rope_divisors = true};
+                                    .rope_divisors = true,
+                                    .wide_values = true};
 
 const GgufArchitecture kGgufMixtral{.model_type = "mixtral",
                                     .name = "llama",

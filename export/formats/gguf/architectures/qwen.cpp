@@ -66,7 +66,7 @@ void read_qwen3_moe_gguf(const GgufLookup& find, Json& config) {
 }  // namespace
 
 extern const GgufArchitecture kGgufQwen2, kGgufQwen2Moe, kGgufQwen3, kGgufQwen3Moe;
-const GgufArchitecture kGgufQwen2{.model_type = "qwen2", .name = "qwen2"};
+const GgufArchitecture kGgufQwen2{.model_type = "qwen2", .name = "qwen2", .wide_values = true};
 
 const GgufArchitecture kGgufQwen2Moe{.model_type = "qwen2_moe",
                                      .name = "qwen2moe",

@@ -1,0 +1,72 @@
+#include "export/table/mixed_types.h"
+
+#include "export/formats/gguf/architectures/architecture.h"
+#include "export/imatrix/importance.h"
+#include "export/mixes/tensor_types.h"
+
+namespace quench {
+namespace {
+
+// llama.cpp's class of 70 billion parameters, by its number of layers.
+constexpr std::int64_t kWideLayers = 80;
+
+MixModel mix_model(const nn::ModelConfig& config, const GgufArchitecture& architecture) {
+  const nn::AttentionSpec attention = config.block(0).attention;
+  const std::int64_t key_heads = std::max<std::int64_t>(attention.kv_heads, 1);
+  return {.layers = config.num_hidden_layers,
+          .heads_per_key_head = attention.heads / key_heads,
+          .experts = config.experts.count,
+          .wide_values = architecture.wide_values && config.num_hidden_layers == kWideLayers &&
+                         attention.heads != attention.kv_heads};
+}
+
+// Tensors of the file, and their layers or tables.
+struct NamedTensors {
+  std::vector<MixTensor> tensors;
+  std::vector<std::vector<const ModelTensor*>> parts;  // several experts of one tensor
+
+  NamedTensors(const std::vector<ModelTensor>& all, const nn::ModelConfig& config) {
+    std::map<std::string, std::size_t> known;
+    for (const ModelTensor& tensor : all) {
+      if (tensor.layer.empty() && !tensor.embedding) continue;
+      const auto name = matrix_name(tensor, config);
+      if (!name) continue;
+      const auto [found, is_new] = known.try_emplace(*name, tensors.size());
+      if (is_new) {
+        tensors.push_back({*name, tensor.shape[1]});
+        parts.emplace_back();
+      }
+      parts[found->second].push_back(&tensor);
+    }
+  }
+};
+
+}  // namespace
+
+void choose_mixed_types(QuantizationRules& rules, const std::vector<ModelTensor>& tensors,
+                        const nn::ModelConfig& config) {
+  const GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  if (rules.scheme == nullptr || rules.scheme->mix == nullptr || architecture == nullptr) return;
+  const GgufMix& mix = *rules.scheme->mix;
+  const NamedTensors named(tensors, config);
+  const auto types = mix_types(mix, named.tensors, mix_model(config, *architecture), rules.with_importance);
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const Scheme* scheme = find_type_scheme(types[i]);
+    const MixTensor& tensor = named.tensors[i];
+    QUENCH_CHECK_AS(ErrorCode::unsupported, scheme != nullptr, "scheme {}: {} has type {}, which cannot be written",
+                    rules.scheme->name, tensor.name, types[i]);
+    const Scheme* fits = fitting_scheme(*scheme, tensor.columns);
+    const std::string_view written = fits == nullptr ? "" : block_format(*fits->weights.blocks).name;
+    QUENCH_CHECK_AS(ErrorCode::bad_config, rules.with_importance || !needs_matrix(mix, tensor.name, written),
+                    "scheme {} stores {} as {}, which needs an importance matrix: name one (--imatrix, export.imatrix), "
+                    "or calibration data to compute it on (--calibration, export.calibration)",
+                    rules.scheme->name, tensor.name, written);
+    for (const ModelTensor* part : named.parts[i])
+      if (!part->embedding)
+        rules.mixed[part->layer] = scheme;
+      else if (rules.embeddings == nullptr)
+        rules.embeddings = scheme;
+  }
+}
+
+}  // namespace quench
