@@ -14,7 +14,8 @@ void QuantizationOptions::add_to(const Command& verb) {
   verb.add_option(
       "--rule", section.rules,
       "PATTERN=SCHEME: another scheme, or none, for the layers whose names match; repeatable, the first match applies");
-  verb.add_option("--embeddings", section.embeddings, "Scheme of the embedding table; default: high precision, with GGUF schemes that of llama.cpp")
+  verb.add_option("--embeddings", section.embeddings,
+                  "Scheme of the embedding table; default: high precision, with GGUF schemes that of llama.cpp")
       .type_name(kSchemeType);
   exclude_option = verb.add_option("--exclude", exclude,
                                    "Patterns of layers that stay in high precision; none by default with GGUF schemes")

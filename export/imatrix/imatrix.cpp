@@ -29,8 +29,8 @@ void check_values(const std::vector<float>& values, std::string_view what, const
 }
 
 void check_entry(const std::string& name, const ImatrixEntry& entry, const fs::path& file) {
-  QUENCH_CHECK_AS(ErrorCode::corrupt, !entry.counts.empty() && !entry.sums.empty() &&
-                                          entry.sums.size() % entry.counts.size() == 0,
+  QUENCH_CHECK_AS(ErrorCode::corrupt,
+                  !entry.counts.empty() && !entry.sums.empty() && entry.sums.size() % entry.counts.size() == 0,
                   "{}: {} has {} sums and {} counts", file.string(), name, entry.sums.size(), entry.counts.size());
   check_values(entry.sums, "the sum", name, file);
   check_values(entry.counts, "the count", name, file);

@@ -1,6 +1,6 @@
 #pragma once
-// Importance matrix of a model: mean squares of the inputs of its linear layers by column, under GGUF names, and the two
-// forms of llama.cpp's imatrix files: GGUF, and the legacy form (.dat).
+// Importance matrix of a model: mean squares of the inputs of its linear layers by column, under GGUF names, and the
+// two forms of llama.cpp's imatrix files: GGUF, and the legacy form (.dat).
 
 #include <cstdint>
 #include <filesystem>

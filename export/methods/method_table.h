@@ -30,7 +30,7 @@ struct WeightJob {
   std::optional<DType> scale_dtype;         // high-precision scales; absent: the weight's
   const InputStatistics* inputs = nullptr;  // with a Gram matrix; for calibrated methods
   MethodOptions options = {};
-  std::optional<float> shared_amax = {};  // rtn()
+  std::optional<float> shared_amax = {};   // rtn()
   std::span<const float> importance = {};  // rtn(): of columns [K], for GGUF types; empty: none
 };
 

@@ -25,16 +25,16 @@ enum class TensorRole : std::uint8_t {
 // Conditions of rules: bits of a set. Layers: of a tensor's own kind, counted from 0.
 enum MixCondition : std::uint32_t {
   kAlways = 0,
-  kFirst16th = 1u << 0,      // the first sixteenth of the layers
-  kFirst8th = 1u << 1,       // the first eighth
-  kMiddle = 1u << 2,         // neither the first nor the last eighth
-  kMoreBits = 1u << 3,       // the first and the last eighth, and every third layer between
-  kFirstTwo = 1u << 4,       // layers 0 and 1
-  kFirstFour = 1u << 5,      // layers 0 to 3
-  kGrouped4 = 1u << 6,       // four or more query heads for each key head
-  kFourExperts = 1u << 7,    // four or more experts
-  kEightExperts = 1u << 8,   // exactly eight experts
-  kMatrix = 1u << 9,         // quantized with an importance matrix
+  kFirst16th = 1u << 0,     // the first sixteenth of the layers
+  kFirst8th = 1u << 1,      // the first eighth
+  kMiddle = 1u << 2,        // neither the first nor the last eighth
+  kMoreBits = 1u << 3,      // the first and the last eighth, and every third layer between
+  kFirstTwo = 1u << 4,      // layers 0 and 1
+  kFirstFour = 1u << 5,     // layers 0 to 3
+  kGrouped4 = 1u << 6,      // four or more query heads for each key head
+  kFourExperts = 1u << 7,   // four or more experts
+  kEightExperts = 1u << 8,  // exactly eight experts
+  kMatrix = 1u << 9,        // quantized with an importance matrix
   kNoMatrix = 1u << 10,
 };
 
@@ -46,12 +46,12 @@ struct MixRule {
 };
 
 struct GgufMix {
-  std::string_view name;     // of the scheme
-  std::string_view title;    // llama.cpp's
-  std::uint32_t file_type;   // general.file_type (enum llama_ftype)
-  std::string_view main;     // type of most tensors
-  std::string_view head;     // type of TensorRole::head; Q8_0 where blocks of `main` do not divide its width
-  std::string_view table;    // type of TensorRole::table; empty: main
+  std::string_view name;    // of the scheme
+  std::string_view title;   // llama.cpp's
+  std::uint32_t file_type;  // general.file_type (enum llama_ftype)
+  std::string_view main;    // type of most tensors
+  std::string_view head;    // type of TensorRole::head; Q8_0 where blocks of `main` do not divide its width
+  std::string_view table;   // type of TensorRole::table; empty: main
   std::span<const MixRule> rules = {};
   // Llama and Qwen2 of 80 layers: values in Q3_K and Q4_K become Q5_K. Models of eight experts: values and keys Q8_0.
   bool exceptions = true;

@@ -40,7 +40,7 @@ constexpr std::array kIq3Xxs = {MixRule{value, kGrouped4, "Q4_K"},
                                 MixRule{down, kNoMatrix, "Q3_K"},
                                 kOutputOfEight,
                                 MixRule{attention_output, kAlways, "IQ3_S"}};
-constexpr std::array kIq3Xs = {MixRule{value, kGrouped4, "Q4_K"}, MixRule{key, kAlways, "IQ3_XXS"},
+constexpr std::array kIq3Xs = {MixRule{value, kGrouped4, "Q4_K"},  MixRule{key, kAlways, "IQ3_XXS"},
                                MixRule{query, kAlways, "IQ3_XXS"}, MixRule{gate, kMiddle, "IQ3_XXS"},
                                MixRule{up, kMiddle, "IQ3_XXS"},    kOutputOfEight};
 constexpr std::array kIq3S = {MixRule{value, kGrouped4, "Q4_K"}, kOutputOfEight};
@@ -48,18 +48,19 @@ constexpr std::array kIq3M = {MixRule{value, kAlways, "Q4_K"}, MixRule{down, kFi
                               MixRule{down, kEightExperts | kMoreBits, "Q4_K"}, kOutputOfEight,
                               MixRule{attention_output, kAlways, "Q4_K"}};
 // IQ2_XXS and IQ2_XS.
-constexpr std::array kIq2Small = {MixRule{value, kGrouped4, "Q4_K"},   MixRule{value, kFourExperts, "Q4_K"},
-                                  MixRule{value, kAlways, "Q2_K"},     MixRule{key, kEightExperts, "Q4_K"},
-                                  MixRule{down, kFirst8th, "Q2_K"},    kOutputOfEight};
+constexpr std::array kIq2Small = {MixRule{value, kGrouped4, "Q4_K"}, MixRule{value, kFourExperts, "Q4_K"},
+                                  MixRule{value, kAlways, "Q2_K"},   MixRule{key, kEightExperts, "Q4_K"},
+                                  MixRule{down, kFirst8th, "Q2_K"},  kOutputOfEight};
 // IQ2_S and IQ2_M.
-constexpr std::array kIq2Large = {MixRule{value, kGrouped4, "Q4_K"}, MixRule{value, kFourExperts, "Q4_K"},
-                                  MixRule{value, kAlways, "IQ3_S"},  MixRule{key, kEightExperts, "Q4_K"},
-                                  MixRule{down, kFirst8th, "IQ3_S"}, kOutputOfEight,
+constexpr std::array kIq2Large = {MixRule{value, kGrouped4, "Q4_K"},          MixRule{value, kFourExperts, "Q4_K"},
+                                  MixRule{value, kAlways, "IQ3_S"},           MixRule{key, kEightExperts, "Q4_K"},
+                                  MixRule{down, kFirst8th, "IQ3_S"},          kOutputOfEight,
                                   MixRule{attention_output, kAlways, "IQ3_S"}};
 
 constexpr GgufMix plain(std::string_view name, std::string_view title, std::uint32_t file_type, std::string_view main,
                         std::span<const MixRule> rules = {}) {
-  return {.name = name, .title = title, .file_type = file_type, .main = main, .head = "Q6_K", .table = {}, .rules = rules};
+  return {
+      .name = name, .title = title, .file_type = file_type, .main = main, .head = "Q6_K", .table = {}, .rules = rules};
 }
 
 // Every layer of one type.

@@ -78,8 +78,8 @@ std::string_view type_of(const GgufMix& mix, TensorRole role, std::uint32_t cond
 TensorRole role_of_tensor(std::string_view name) {
   if (name == kHead) return TensorRole::head;
   if (name == kTable) return TensorRole::table;
-  const auto* found =
-      std::ranges::find_if(kRoles, [&](const RoleName& role) { return name.find(role.part) != std::string_view::npos; });
+  const auto* found = std::ranges::find_if(
+      kRoles, [&](const RoleName& role) { return name.find(role.part) != std::string_view::npos; });
   return found == kRoles.end() ? TensorRole::other : found->role;
 }
 

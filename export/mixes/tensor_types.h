@@ -25,8 +25,8 @@ struct MixModel {
   bool wide_values = false;             // family of the 80-layer exception (GgufMix::exceptions)
 };
 
-// ggml's type names in the order of `tensors`, before fallbacks (fitting_type()). Without output.weight the table is the
-// head.
+// ggml's type names in the order of `tensors`, before fallbacks (fitting_type()). Without output.weight the table is
+// the head.
 [[nodiscard]] std::vector<std::string_view> mix_types(const GgufMix& mix, std::span<const MixTensor> tensors,
                                                       const MixModel& model, bool has_matrix);
 

@@ -144,8 +144,8 @@ std::vector<float> importance_of(const QuantizedLayer& layer, const Quantization
   if (scheme == nullptr || !scheme->weights.blocks) return {};
   std::vector<float> values = importance.of(*layer.tensor);
   const GgufMix* mix = rules.scheme->mix != nullptr ? rules.scheme->mix : scheme->mix;
-  const bool needed = mix != nullptr &&
-                      needs_matrix(*mix, layer.tensor->layer, block_format(*scheme->weights.blocks).name);
+  const bool needed =
+      mix != nullptr && needs_matrix(*mix, layer.tensor->layer, block_format(*scheme->weights.blocks).name);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !needed || !values.empty() || layer.tensor->layer == nn::kHeadName,
                   "{}: scheme {} needs an importance matrix, and {}; name one (--imatrix, export.imatrix), or "
                   "calibration data (--calibration, export.calibration)",

@@ -12,8 +12,8 @@ namespace quench {
 
 struct LayerChoice {
   const Scheme* scheme = nullptr;
-  std::string kept_because;       // without a scheme
-  const Scheme* unfit = nullptr;  // which its shape does not suit
+  std::string kept_because;          // without a scheme
+  const Scheme* unfit = nullptr;     // which its shape does not suit
   const Scheme* replaced = nullptr;  // whose place `scheme` takes (fitting_scheme()); null: none
 };
 

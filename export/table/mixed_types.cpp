@@ -57,10 +57,11 @@ void choose_mixed_types(QuantizationRules& rules, const std::vector<ModelTensor>
                     rules.scheme->name, tensor.name, types[i]);
     const Scheme* fits = fitting_scheme(*scheme, tensor.columns);
     const std::string_view written = fits == nullptr ? "" : block_format(*fits->weights.blocks).name;
-    QUENCH_CHECK_AS(ErrorCode::bad_config, rules.with_importance || !needs_matrix(mix, tensor.name, written),
-                    "scheme {} stores {} as {}, which needs an importance matrix: name one (--imatrix, export.imatrix), "
-                    "or calibration data to compute it on (--calibration, export.calibration)",
-                    rules.scheme->name, tensor.name, written);
+    QUENCH_CHECK_AS(
+        ErrorCode::bad_config, rules.with_importance || !needs_matrix(mix, tensor.name, written),
+        "scheme {} stores {} as {}, which needs an importance matrix: name one (--imatrix, export.imatrix), "
+        "or calibration data to compute it on (--calibration, export.calibration)",
+        rules.scheme->name, tensor.name, written);
     for (const ModelTensor* part : named.parts[i])
       if (!part->embedding)
         rules.mixed[part->layer] = scheme;

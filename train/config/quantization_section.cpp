@@ -49,8 +49,8 @@ void judge_matrix(const QuantizationSection& section, QuantizationRules& rules, 
   if (!used)
     for (const auto& [member, file] : {std::pair("imatrix", section.imatrix), {"save_imatrix", section.save_imatrix}})
       if (!file.empty())
-        faults.report(member, fmt::format("has no effect on {}: an importance matrix is for GGUF types under {} {}", what,
-                                          faults.key("method"), quantizers().front().name));
+        faults.report(member, fmt::format("has no effect on {}: an importance matrix is for GGUF types under {} {}",
+                                          what, faults.key("method"), quantizers().front().name));
   if (used && !section.imatrix.empty() && !section.calibration.empty())
     faults.report("imatrix", fmt::format("and {}, on which a matrix would be computed: name one of the two",
                                          faults.key("calibration")));

@@ -329,9 +329,9 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   json.erase(kAutoMap);
   write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
-  const Json quantization = format.write({format.fused_experts ? fuse_experts(tensors, config) : tensors, config,
-                                          temporary, static_cast<std::uint64_t>(options.max_shard_bytes),
-                                          rules ? rules->scheme : nullptr});
+  const Json quantization =
+      format.write({format.fused_experts ? fuse_experts(tensors, config) : tensors, config, temporary,
+                    static_cast<std::uint64_t>(options.max_shard_bytes), rules ? rules->scheme : nullptr});
   if (const Tokenizer* tokenizer = options.small_files.tokenizer;
       tokenizer != nullptr && tokenizer->vocab_size() > config.vocab_size)
     QUENCH_LOG_WARN(
@@ -349,19 +349,18 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
     if (const auto found = stored.layers.find(layer.layer); found != stored.layers.end()) layer.bytes = found->second;
   if (options.accept && !options.accept(temporary, report)) return report;
   if (options.card)
-    write_file_atomically(temporary / kModelCardName,
-                          to_markdown({.title = model_name(folder),
-                                       .source = options.card->source,
-                                       .training = options.card->training,
-                                       .config = config,
-                                       .format = format,
-                                       .dtype = options.dtype,
-                                       .quantization = rules ? &*rules : nullptr,
-                                       .layers = report.layers,
-                                       .perplexity_data = options.card->perplexity_data,
-                                       .perplexity_before = report.perplexity_before,
-                                       .perplexity = report.perplexity,
-                                       .weight_bytes = report.file_bytes}));
+    write_file_atomically(temporary / kModelCardName, to_markdown({.title = model_name(folder),
+                                                                   .source = options.card->source,
+                                                                   .training = options.card->training,
+                                                                   .config = config,
+                                                                   .format = format,
+                                                                   .dtype = options.dtype,
+                                                                   .quantization = rules ? &*rules : nullptr,
+                                                                   .layers = report.layers,
+                                                                   .perplexity_data = options.card->perplexity_data,
+                                                                   .perplexity_before = report.perplexity_before,
+                                                                   .perplexity = report.perplexity,
+                                                                   .weight_bytes = report.file_bytes}));
   publish_export(staging, target);
   return report;
 }

@@ -263,8 +263,7 @@ std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors, const Sche
   std::map<BlockType, std::int64_t> elements;
   DType dtype = DType::f32;
   for (const ModelTensor& tensor : tensors) {
-    if (tensor.quantized != nullptr)
-      elements[*blocks_of(tensor.quantized->scheme)] += tensor.shape.numel();
+    if (tensor.quantized != nullptr) elements[*blocks_of(tensor.quantized->scheme)] += tensor.shape.numel();
     dtype = tensor.dtype;
   }
   if (elements.empty()) return gguf_type_layout(gguf_type_of(dtype))->file_type;
