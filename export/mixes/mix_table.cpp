@@ -97,6 +97,12 @@ constexpr GgufMix q8_0() {
   return mix;
 }
 
+constexpr GgufMix ternary(std::string_view name, std::string_view type, std::uint32_t file_type) {
+  GgufMix mix = plain(name, type, file_type, type);
+  mix.table = "Q4_K";
+  return mix;
+}
+
 constexpr GgufMix q2_k_s() {
   GgufMix mix = plain("q2_k_s", "Q2_K_S", 21, "Q2_K", kQ2KS);
   mix.needs_matrix = true;
@@ -132,6 +138,8 @@ constexpr std::array kMixes = {
     iq2("iq2_s", "IQ2_S", 28, "IQ2_XS", "IQ3_S", kIq2Large),
     iq2("iq2_xs", "IQ2_XS", 20, "IQ2_XS", "Q2_K", kIq2Small),
     iq2("iq2_xxs", "IQ2_XXS", 19, "IQ2_XXS", "Q2_K", kIq2Small),
+    ternary("tq2_0", "TQ2_0", 37),
+    ternary("tq1_0", "TQ1_0", 36),
 };
 
 }  // namespace
