@@ -10,7 +10,7 @@ namespace quench {
 
 void print_saved_model(const SavedModel& saved, bool as_json) {
   if (as_json) return print_json(to_json(saved));
-  if (saved.format == kPeftFormat) {
+  if (is_adapter_format(saved.format)) {
     std::printf("wrote %s (%zu adapted layers)\n", saved.path.c_str(), saved.adapted_layers);
     return;
   }

@@ -26,7 +26,7 @@ std::vector<std::string> choices_of_type(std::string_view type) {
   if (type == kDataFormatType) return data_format_names();
   if (type != kExportFormatType) return {};
   std::vector<std::string> names = export_format_names();
-  names.emplace_back(kPeftFormat);
+  for (const std::string_view format : kAdapterFormats) names.emplace_back(format);
   return names;
 }
 

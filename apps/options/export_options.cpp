@@ -17,7 +17,7 @@ void ExportOptions::add_to(const Command& verb) {
                 "Write into a folder with other files, replacing only files of the same names");
   verb.add_option("--format", format,
                   fmt::format("A model with adapters merged: {}; {}: the adapters alone",
-                              fmt::join(export_format_names(), ", "), kPeftFormat))
+                              fmt::join(export_format_names(), ", "), fmt::join(kAdapterFormats, ", ")))
       .type_name(kExportFormatType)
       .show_default();
   quantization.add_to(verb);

@@ -1,6 +1,7 @@
 #pragma once
 // Export formats.
 
+#include <array>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -17,8 +18,12 @@
 
 namespace quench {
 
-// PEFT layout of adapters, outside the table.
-inline constexpr std::string_view kPeftFormat = "peft";
+// Formats of adapters alone, outside the table: PEFT's folder, and a GGUF file for llama.cpp's --lora.
+inline constexpr std::string_view kPeftFormat = "peft", kGgufLoraFormat = "gguf-lora";
+inline constexpr std::array kAdapterFormats = {kPeftFormat, kGgufLoraFormat};
+[[nodiscard]] constexpr bool is_adapter_format(std::string_view name) {
+  return name == kPeftFormat || name == kGgufLoraFormat;
+}
 
 // Entry of the table of export formats.
 struct ExportFormat {
@@ -55,7 +60,7 @@ struct StoredBytes {
 [[nodiscard]] const ChoiceTable<ExportFormat>& export_formats();
 // Throws bad_config listing the names; `key`: option in the message.
 [[nodiscard]] const ExportFormat& require_export_format(std::string_view name, std::string_view key);
-// The table's names, without kPeftFormat.
+// The table's names, without kAdapterFormats.
 [[nodiscard]] std::vector<std::string> export_format_names();
 // Weights file of a non-safetensors format.
 [[nodiscard]] bool is_format_file(std::string_view name);

@@ -193,7 +193,8 @@ void bind_model(nb::module_& module) {
            "  tokens: as of forward(), at least two a row.\n\n"
            "Returns: f32 array [T - 1] or [B, T - 1] on the CPU.")
       .def("save", save, nb::arg("path"), nb::arg("format") = "hf", nb::arg("scheme") = "", nb::arg("options"),
-           "Writes the model with its tokenizer and card; adapters are merged, except by format \"peft\".\n\n"
+           "Writes the model with its tokenizer and card; adapters are merged, except by formats \"peft\" and "
+           "\"gguf-lora\".\n\n"
            "Args:\n"
            "  path: folder, or with format \"gguf\" a file ``*.gguf``; an earlier export is replaced, other files are "
            "not.\n"

@@ -27,12 +27,12 @@ void judge(Checker& checker, const char* key, const Work& work) {
 void check_adapter_export(Checker& checker) {
   const ExportSection& section = *checker.config().export_model;
   if (!checker.config().lora)
-    checker.report("export.format", "{}, but the run has no adapters (section lora)", kPeftFormat);
+    checker.report("export.format", "{}, but the run has no adapters (section lora)", section.format);
   if (!section.quantization.scheme.empty() && checker.usable({"export.scheme"}))
     checker.report("export.scheme", "{}, but format {} stores adapters alone, which are not quantized",
-                   section.quantization.scheme, kPeftFormat);
+                   section.quantization.scheme, section.format);
   if (!section.sparsity.empty() && checker.usable({"export.sparsity"}))
-    checker.report("export.sparsity", "applies to whole models, not to format {}", kPeftFormat);
+    checker.report("export.sparsity", "applies to whole models, not to format {}", section.format);
 }
 
 // Input sizes not divisible by the recipe's group size: "; 96 does not divide the 1024 inputs of some layers either".
@@ -115,7 +115,7 @@ void check_export(Checker& checker) {
   if (section.weights == kAveragedWeights && !checker.config().training.ema_decay &&
       checker.usable({"export.weights", "training.ema_decay"}))
     checker.report("export.weights", "{}, but training.ema_decay is not set", section.weights);
-  if (section.format == kPeftFormat) return check_adapter_export(checker);
+  if (is_adapter_format(section.format)) return check_adapter_export(checker);
   const std::size_t before = checker.issue_count();
   const QuantizationFaults faults{.key = key_of, .report = [&](std::string_view member, const std::string& reason) {
                                     if (checker.usable({key_of(member)})) checker.report(key_of(member), "{}", reason);

@@ -108,9 +108,9 @@ class Model {
   // Per token, in rolling windows of the model's context, as `quench eval`. Files as EvaluationData's.
   [[nodiscard]] double perplexity(const std::vector<std::string>& files, const std::string& tokenizer = {}) const;
 
-  // Writes the model with its tokenizer and card. Adapters are merged, except by format "peft"; after sparsity,
-  // calibration or a measured perplexity the model has the weights that were written. Throws as check_save_target() and
-  // save_model_folder(), with the target unchanged.
+  // Writes the model with its tokenizer and card. Adapters are merged, except by formats "peft" and "gguf-lora"; after
+  // sparsity, calibration or a measured perplexity the model has the weights that were written. Throws as
+  // check_save_target() and save_model_folder(), with the target unchanged.
   SavedModel save(const SaveTarget& target);
 
  private:

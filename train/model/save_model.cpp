@@ -9,6 +9,7 @@
 #include "train/evaluation/calibration_data.h"
 #include "train/model/model.h"
 #include "train/model/save_plan.h"
+#include "train/model_folder/gguf_adapter.h"
 #include "train/model_folder/stored_block_scales.h"
 #include "train/model_source/run_layout.h"
 
@@ -142,14 +143,22 @@ SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
 SavedModel Model::save_adapters(const SavePlan& plan) const {
   QUENCH_CHECK_AS(ErrorCode::bad_config, adapters_ != nullptr,
                   "the checkpoint holds a whole model, no adapters: {} {} has nothing to write", plan.key("format"),
-                  kPeftFormat);
+                  plan.target.format);
   const bool has_base = !base_.path.empty();
   const std::unique_ptr<Tokenizer> tokenizer = has_base ? find_tokenizer() : nullptr;
   const bool learned = tokenizer != nullptr && holds_tokenizer(base_.path) &&
                        load_tokenizer(base_.path)->fingerprint() != tokenizer->fingerprint();
-  SavedModel saved{.path = plan.place.folder,
-                   .format = std::string(kPeftFormat),
-                   .dtype = saved_dtype(plan, model_->options().dtype)};
+  SavedModel saved{
+      .path = plan.place.folder, .format = plan.target.format, .dtype = saved_dtype(plan, model_->options().dtype)};
+  saved.adapted_layers = adapters_->layers().size();
+  if (plan.target.format == kGgufLoraFormat) {
+    QUENCH_CHECK_AS(
+        ErrorCode::unsupported, !has_base || read_model_config(base_.path).vocab_size >= config().vocab_size,
+        "{} {}: llama.cpp's adapters hold no new tokens; write a model with the adapters merged, format gguf",
+        plan.key("format"), kGgufLoraFormat);
+    save_gguf_adapter(*model_, *adapters_, plan.place, saved.dtype);
+    return saved;
+  }
   save_adapter_folder(*model_, *adapters_, plan.place,
                       {.dtype = saved.dtype,
                        .base = base_.path,
@@ -158,7 +167,6 @@ SavedModel Model::save_adapters(const SavePlan& plan) const {
                        .tokenizer = learned ? tokenizer.get() : nullptr,
                        .training = training(),
                        .generation_ids = token_ids(tokenizer.get()).generation});
-  saved.adapted_layers = adapters_->layers().size();
   return saved;
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/system/log.h"
 #include "core/system/output_file.h"
+#include "export/formats/gguf/writer.h"
 #include "export/imatrix/imatrix.h"
 #include "recipes/sparse.h"
 #include "train/model/save_plan.h"
@@ -20,7 +21,7 @@ void refuse_options_of_models(const SavePlan& plan) {
         std::pair("save_imatrix", !section.save_imatrix.empty()), std::pair("perplexity", !target.perplexity.empty())})
     QUENCH_CHECK_AS(ErrorCode::bad_config, !given,
                     "{} is for whole models, and {} {} writes adapters alone; choose another format, or omit it",
-                    plan.key(member), plan.key("format"), kPeftFormat);
+                    plan.key(member), plan.key("format"), target.format);
 }
 
 std::optional<QuantizationRules> resolved_rules(const SavePlan& plan) {
@@ -33,6 +34,10 @@ std::optional<QuantizationRules> resolved_rules(const SavePlan& plan) {
            },
        .warn = [&](std::string_view member,
                    const std::string& reason) { QUENCH_LOG_WARN("{} {}", plan.key(member), reason); }});
+}
+
+std::string_view weights_file_of_adapters(std::string_view format) {
+  return format == kGgufLoraFormat ? kGgufFileName : std::string_view();
 }
 
 // Early check, before the model is read, for models that no dtype makes runnable.
@@ -92,11 +97,12 @@ bool SavePlan::keeps_weights() const {
 SavePlan plan_save(const SaveTarget& target, const std::vector<std::filesystem::path>& sources) {
   SavePlan plan{.target = target,
                 .place = {.folder = target.path, .overwrite = target.overwrite, .sources = sources, .kept = {}}};
-  const bool adapters_alone = target.format == kPeftFormat;
+  const bool adapters_alone = is_adapter_format(target.format);
   if (!adapters_alone) choose_format(plan);
   if (!target.sparsity.empty()) plan.sparsity = recipes::require_sparsity(target.sparsity, plan.key("sparsity"));
   if (adapters_alone) refuse_options_of_models(plan);
-  require_file_format(plan.place, target.format, adapters_alone ? "" : plan.format->weights_file);
+  require_file_format(plan.place, target.format,
+                      adapters_alone ? weights_file_of_adapters(target.format) : plan.format->weights_file);
   require_export_target(plan.place);
   return plan;
 }
@@ -105,7 +111,7 @@ Json to_json(const SavedModel& saved) {
   Json json = Json::object();
   json.set("output", saved.path.string());
   json.set("format", saved.format);
-  if (saved.format == kPeftFormat) {
+  if (is_adapter_format(saved.format)) {
     json.set("adapted_layers", static_cast<std::int64_t>(saved.adapted_layers));
     return json;
   }

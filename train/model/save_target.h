@@ -18,7 +18,7 @@ namespace quench {
 struct SaveTarget {
   std::filesystem::path path;             // folder, or with format "gguf" a file *.gguf; an earlier export is replaced
   bool overwrite = false;                 // into a folder with other files, replacing only those of the same names
-  std::string format = "hf";              // a name of export_format_names(), or "peft": adapters alone
+  std::string format = "hf";              // a name of export_format_names(), or of kAdapterFormats: adapters alone
   QuantizationSection quantization = {};  // without a scheme: dense weights
   std::string dtype = "auto";             // as opened; or f32, bf16, or f16 for weights that are not quantized
   std::string reader = {};                // a name of folder_readers(), which must run the model; empty: any

@@ -136,7 +136,7 @@ std::vector<std::string> next_commands(const RunConfig& config, const RunEnd& en
   const std::string program = program_word();
   std::string quench = program;  // the last command's config names its plug-ins
   for (const std::string& plugin : config.run.plugins) quench += " --plugin " + path_word(plugin);
-  const bool whole = !end.exported.empty() && config.export_model && config.export_model->format != kPeftFormat;
+  const bool whole = !end.exported.empty() && config.export_model && !is_adapter_format(config.export_model->format);
   const bool usable = whole || !end.checkpoint.empty();
   const std::string model = whole ? path_word(end.exported) : run;
   std::vector<std::string> lines;

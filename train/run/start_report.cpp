@@ -22,7 +22,7 @@ namespace {
 std::string export_line(const RunConfig& config) {
   const ExportSection& section = *config.export_model;
   const std::string& scheme = section.quantization.scheme;
-  if (section.format == kPeftFormat) return fmt::format("{}: the adapters", section.format);
+  if (is_adapter_format(section.format)) return fmt::format("{}: the adapters", section.format);
   if (!scheme.empty()) return fmt::format("{}, {}", section.format, scheme);
   const bool few_bits =
       config.recipe.name != kAutoRecipe && recipes::find_recipe(config.recipe.name).capabilities.scheme != nullptr;

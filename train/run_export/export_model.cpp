@@ -18,6 +18,7 @@
 #include "recipes/sparse.h"
 #include "train/config/recipe_choice.h"
 #include "train/metrics/run_files.h"
+#include "train/model_folder/gguf_adapter.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/model_folder/stored_block_scales.h"
 #include "train/run_export/trained_scheme.h"
@@ -49,7 +50,7 @@ DType export_dtype(const RunConfig& config) {
 }
 
 bool writes_adapters(const RunConfig& config) {
-  return config.export_model->format == kPeftFormat;
+  return is_adapter_format(config.export_model->format);
 }
 
 // Parameters of the model, and of quantized base weights.
@@ -150,9 +151,16 @@ void export_adapters(const RunSession& session, const RunModel& description) {
   // A hash of quantized values matches neither other programs' nor the dense folder's.
   const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
   const AdapterBase base{values ? session.base_hash() : std::string(), config.training.dtype};
-  QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
+  QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", config.export_model->format);
   const bool resized = has_new_rows(setup, config);
   const auto save = [&](const nn::WholeRows& whole) {
+    if (config.export_model->format == kGgufLoraFormat) {
+      QUENCH_CHECK_AS(ErrorCode::unsupported, !resized,
+                      "export.format {}: llama.cpp's adapters hold no new tokens "
+                      "(model.add_tokens); write a model with the adapters merged, format gguf",
+                      kGgufLoraFormat);
+      return save_gguf_adapter(*setup.model, *setup.adapters, export_target(config), export_dtype(config), whole);
+    }
     save_adapter_folder(*setup.model, *setup.adapters, export_target(config),
                         {.dtype = export_dtype(config),
                          .base = config.model.path,

@@ -14,7 +14,7 @@ ValueRule one_of_or_null(std::vector<std::string> choices) {
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names = export_format_names();
-  names.emplace_back(kPeftFormat);
+  for (const std::string_view format : kAdapterFormats) names.emplace_back(format);
   return names;
 }
 
@@ -41,7 +41,7 @@ void add_export_fields(Fields& fields) {
   add("format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of_or_null(format_names()),
       fmt::format("Format of the model written after the last step, with adapters merged (docs/reference/formats.md); "
                   "{}: the adapters alone.",
-                  kPeftFormat),
+                  fmt::join(kAdapterFormats, ", ")),
       "compressed-tensors with a scheme or under a qat recipe, else hf");
   add("folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(),
       "Folder of the exported model, or with format gguf a file *.gguf; an earlier export is replaced.",
