@@ -227,7 +227,8 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
                       : fmt::format("scheme {}", rules.scheme->name));
   std::vector<QuantizedLayer> tables = chosen_tables(tensors, rules), layers = chosen_layers(tensors, rules);
   tell_replaced(layers);
-  const bool calibrates = rules.calibration != nullptr && needs_calibration(rules);
+  // Data for an importance matrix alone are used before.
+  const bool calibrates = rules.calibration != nullptr && (needs_calibration(rules) || !uses_importance(rules));
   if (rules.calibration != nullptr && rules.gather_unit) rules.gather_unit(model.units().front().parameters);
   const Importance importance = importance_of(model, tensors, rules);
   for (QuantizedLayer& table : tables) {

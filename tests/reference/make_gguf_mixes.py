@@ -74,11 +74,13 @@ int main(int, char ** argv) {
 def build(tree, folder):
     source = folder / "program.cpp"
     source.write_text(PROGRAM)
-    flags = ["-O0", "-w", f"-I{tree}/src", f"-I{tree}/include", f"-I{tree}/ggml/include", f"-I{tree}/ggml/src",
+    (folder / "ggml-version.h").write_text("")
+    (folder / "llama-version.h").write_text("")
+    flags = ["-O0", "-w", f"-I{folder}", f"-I{tree}/src", f"-I{tree}/include", f"-I{tree}/ggml/include", f"-I{tree}/ggml/src",
              f"-I{tree}/common", f"-I{tree}/vendor", "-DGGML_VERSION=\"0\"", "-DGGML_COMMIT=\"0\""]
     objects = []
     units = [source] + [tree / "src" / f"{name}.cpp" for name in
-                        ("llama-model", "llama-arch", "llama-impl", "llama-hparams", "models/llama")]
+                        ("llama-model", "llama-arch", "llama-impl", "llama-hparams", "llama-vocab", "models/llama")]
     for unit in units + [tree / "ggml/src/ggml.c"]:
         target = folder / (unit.name + ".o")
         compiler = ["gcc"] if unit.suffix == ".c" else ["g++", "-std=c++17"]
@@ -86,7 +88,7 @@ def build(tree, folder):
         objects.append(str(target))
     program = folder / "program"
     # The rest of llama.cpp is never called.
-    subprocess.run(["g++", *objects, "-Wl,--unresolved-symbols=ignore-all", "-o", str(program), "-lpthread"], check=True)
+    subprocess.run(["g++", "-static", *objects, "-Wl,--unresolved-symbols=ignore-all", "-o", str(program), "-lpthread"], check=True)
     return program
 
 

@@ -2,6 +2,7 @@
 
 #include "export/imatrix/importance.h"
 
+#include <array>
 #include <numeric>
 
 #include "export/ptq/collect_imatrix.h"
@@ -77,7 +78,7 @@ TEST(ImportanceMatrix, HasEveryLayerUnderItsGgufNameWithItsTokens) {
 
 TEST(ImportanceMatrix, IsTheMeanSquareOfTheInputs) {
   InputStatistics inputs(2, false);
-  inputs.add(Tensor::from_values<float>({3, 2}, {1, -2, 2, 0, 3, 4}), "layer");
+  inputs.add(Tensor::from_values<float>({3, 2}, std::array{1.0f, -2.0f, 2.0f, 0.0f, 3.0f, 4.0f}), "layer");
   EXPECT_EQ(inputs.squares().data<double>()[0], 14);
   EXPECT_EQ(inputs.squares().data<double>()[1], 20);
   Collected llama(config_of("LlamaForCausalLM"));

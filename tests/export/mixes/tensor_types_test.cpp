@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "core/json/json.h"
 #include "export/schemes/scheme.h"
 #include "tests/testing.h"
 
