@@ -103,7 +103,8 @@ std::vector<std::string_view> mix_types(const GgufMix& mix, std::span<const MixT
     TensorRole role = role_of_tensor(tensor.name);
     if (role == TensorRole::table && tied) role = TensorRole::head;
     if (role == TensorRole::head) {
-      types[i] = mix.head;
+      const std::int64_t elements = fallback_type(mix.main).empty() ? 32 : 256;
+      types[i] = tensor.columns % elements == 0 ? mix.head : "Q8_0";
       continue;
     }
     const std::int64_t count = seen[role]++;

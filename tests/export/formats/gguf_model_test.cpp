@@ -313,8 +313,7 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
     EXPECT_THAT(message, HasSubstr(fault.message));
     EXPECT_THAT(message, HasSubstr("m.gguf"));
   }
-  EXPECT_THAT(refused("general.name", std::string("x"), 24),
-              HasSubstr("tensor token_embd.weight has type I8; known:"));
+  EXPECT_THAT(refused("general.name", std::string("x"), 24), HasSubstr("tensor token_embd.weight has type I8; known:"));
   divisors_ = {1, 7};
   EXPECT_THAT(refused("general.name", std::string("x")), HasSubstr("rope_freqs.weight fits no known RoPE scaling"));
   divisors_ = {1, -1};

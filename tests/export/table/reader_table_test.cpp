@@ -232,7 +232,7 @@ TEST(ReaderTable, TheReferenceNamesFamiliesAndReasons) {
        {"`int<2-8>_weight_only[_g32\\|_g64\\|_g128]`", "`float8dyn_int4<_g32\\|_g64>`",
         "`mxfp8_weight_only`, `mxfp4_weight_only` | loads, cannot run: TorchAO", "refused: vLLM does not support MXFP6",
         "`q8_0`, `q4_0`, `q4_1`, `q5_0`, `q5_1`, `q2_k`, `q3_k`, `q4_k`, `q5_k`, `q6_k`, `iq4_nl`, `iq4_xs`, `iq3_s`, "
-        "`iq3_xxs`, `iq2_s`, `iq2_xs`, `iq2_xxs`, `tq1_0`, `tq2_0`, `mxfp4_gguf`"})
+        "`iq3_xxs`, `iq2_s`, `iq2_xs`, `iq2_xxs`, `tq1_0`, `tq2_0`, `mxfp4_gguf`, `q5_k_m`"})
     EXPECT_THAT(text, HasSubstr(names));
 }
 
