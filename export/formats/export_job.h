@@ -14,7 +14,7 @@ struct ExportJob {
   const nn::ModelConfig& config;
   std::filesystem::path folder;  // exists, with config and tokenizer
   std::uint64_t max_shard_bytes;
-  const Scheme* scheme = nullptr;  // of the rules; null: unquantized
+  const Scheme* scheme = nullptr;  // scheme of the rules; null: unquantized
 };
 
 }  // namespace quench

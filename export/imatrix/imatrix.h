@@ -10,7 +10,7 @@
 
 namespace quench {
 
-// Of one tensor; the experts of a projection are matrices of one tensor.
+// Entry of one tensor; the experts of a projection are matrices of one tensor.
 struct ImatrixEntry {
   std::vector<float> sums;    // squares of the inputs: [matrices * columns]
   std::vector<float> counts;  // inputs of each matrix; 0: no data

@@ -20,7 +20,7 @@ namespace quench {
 
 class Importance {
  public:
-  Importance() = default;  // of no matrix
+  Importance() = default;  // no matrix
   // `source`: name of the matrix in errors. Throws bad_config for a matrix of another model: layers that it lacks,
   // other numbers of experts, other widths. One line names layers that the matrix lacks.
   Importance(Imatrix matrix, const std::vector<ModelTensor>& tensors, const nn::ModelConfig& config,

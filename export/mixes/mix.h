@@ -46,7 +46,7 @@ struct MixRule {
 };
 
 struct GgufMix {
-  std::string_view name;    // of the scheme
+  std::string_view name;    // scheme name
   std::string_view title;   // llama.cpp's
   std::uint32_t file_type;  // general.file_type (enum llama_ftype)
   std::string_view main;    // type of most tensors

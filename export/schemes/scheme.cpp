@@ -101,7 +101,7 @@ void add_gguf_types(std::vector<Scheme>& table) {
   }
 }
 
-// Those whose types are all written, and that are no type's scheme.
+// Mixes whose types are all written, and that are no type's scheme.
 void add_mixes(std::vector<Scheme>& table) {
   for (const GgufMix& mix : gguf_mixes()) {
     const bool written = written_type(mix.main) != nullptr && written_type(mix.head) != nullptr &&

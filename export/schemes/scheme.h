@@ -68,7 +68,7 @@ struct Scheme {
 [[nodiscard]] const Scheme& require_scheme(std::string_view name, std::string_view key);
 // A scheme for layers: throws bad_config also for one that is a whole file's alone, and no type ("q4_k_m").
 [[nodiscard]] const Scheme& require_layer_scheme(std::string_view name, std::string_view key);
-// Of a GGUF type by ggml's name; null: it is not written.
+// Scheme of a GGUF type by ggml's name; null: it is not written.
 [[nodiscard]] const Scheme* find_type_scheme(std::string_view type);
 // `scheme`, or the scheme of the GGUF type that takes its place in llama.cpp where its blocks do not divide `columns`
 // (fallback_type()). Null if that does not fit either.

@@ -42,7 +42,7 @@ std::string written_type(std::string_view type, std::int64_t columns) {
 
 class MixTypes : public ::testing::Test {
  protected:
-  // Types by name, "!" behind those that need a matrix, or the reference's.
+  // Types by name, "!" after those that need a matrix, or the reference's.
   static std::map<std::string, std::string> types_of(const GgufMix& mix, const Json& model, bool has_matrix) {
     std::vector<MixTensor> tensors;
     const std::int64_t layers = model.at("layers").as_int();
