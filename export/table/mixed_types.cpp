@@ -28,7 +28,7 @@ struct NamedTensors {
   NamedTensors(const std::vector<ModelTensor>& all, const nn::ModelConfig& config) {
     std::map<std::string, std::size_t> known;
     for (const ModelTensor& tensor : all) {
-      if (tensor.layer.empty() && !tensor.embedding) continue;
+      if ((tensor.layer.empty() && !tensor.embedding) || !mtp_part(tensor.name, config).empty()) continue;
       const auto name = matrix_name(tensor, config);
       if (!name) continue;
       const auto [found, is_new] = known.try_emplace(*name, tensors.size());
@@ -65,7 +65,7 @@ void choose_mixed_types(QuantizationRules& rules, const std::vector<ModelTensor>
     for (const ModelTensor* part : named.parts[i])
       if (!part->embedding)
         rules.mixed[part->layer] = scheme;
-      else if (rules.embeddings == nullptr)
+      else if (rules.embeddings == nullptr && fits != nullptr)  // else in high precision
         rules.embeddings = scheme;
   }
 }

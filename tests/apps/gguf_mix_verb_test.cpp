@@ -113,6 +113,8 @@ TEST_F(GgufMixVerb, MatrixIsComputedSavedAndReadBackToTheSameFile) {
   EXPECT_TRUE(matrix.entries.contains("blk.0.attn_q.weight"));
   ASSERT_EQ(quantize("q4_0", "b.gguf", {"--imatrix", "imatrix.gguf"}).status, 0);
   EXPECT_TRUE(read_file(folder_ / "a.gguf") == read_file(folder_ / "b.gguf"));
+  ASSERT_EQ(quantize("q4_0", "folder", {"--imatrix", "imatrix.gguf"}).status, 0);
+  EXPECT_THAT(read_file(folder_ / "folder/README.md"), HasSubstr("| Importance matrix | imatrix.gguf |"));
   ASSERT_EQ(quantize("q4_0", "c.gguf").status, 0);
   EXPECT_FALSE(read_file(folder_ / "a.gguf") == read_file(folder_ / "c.gguf")) << "the matrix has an effect";
 }

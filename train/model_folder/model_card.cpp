@@ -147,6 +147,9 @@ std::string to_markdown(const ModelCard& card) {
     if (rules.calibration != nullptr || !trains_codes)
       text += fmt::format("| Calibration | {} |\n",
                           rules.calibration != nullptr ? cell(rules.calibration->source) : "none");
+    if (!rules.imatrix.empty())
+      text +=
+          fmt::format("| Importance matrix | {} |\n", cell(std::filesystem::path(rules.imatrix).filename().string()));
     text += layers_text(card.layers);
   }
   text += fmt::format("| Weights on disk | {} |\n", size_text(card.weight_bytes));
