@@ -32,7 +32,7 @@ MATRICES = {"attn_v": ("self_attn.v_proj", HIDDEN, HIDDEN), "attn_output": ("sel
             "ffn_gate": ("mlp.gate_proj", WIDE, HIDDEN), "ffn_up": ("mlp.up_proj", WIDE, HIDDEN),
             "ffn_down": ("mlp.down_proj", HIDDEN, WIDE)}
 READ_ONLY = {"IQ1_S": [0], "IQ1_M": [], "NVFP4": []}  # with the places of f16 scales
-NEEDS_MATRIX = {"IQ2_XXS", "IQ2_XS"}
+NEEDS_MATRIX = {"IQ3_XXS", "IQ2_S", "IQ2_XXS", "IQ2_XS"}
 library = ctypes.CDLL(str(next(pathlib.Path(xllamacpp.__file__).parent.glob("xllamacpp*.so"))))
 library.ggml_quantize_chunk.restype = ctypes.c_size_t
 library.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
@@ -87,6 +87,23 @@ def make_model(folder):
               "hidden_act": "silu", "torch_dtype": "float32"}
     (folder / "config.json").write_text(json.dumps(config))
     return matrices
+
+
+def write_ones(matrices, file):
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_string("general.type", "imatrix")
+    writer.add_array("imatrix.datasets", ["ones"])
+    writer.add_uint32("imatrix.chunk_count", 1)
+    writer.add_uint32("imatrix.chunk_size", 1)
+    for layer in range(LAYERS):
+        for kind in [*MATRICES, "attn_q", "attn_k"]:
+            width = matrices[f"blk.{layer}.{kind}.weight"].shape[1] if kind in MATRICES else HIDDEN
+            writer.add_tensor(f"blk.{layer}.{kind}.weight.in_sum2", np.ones((1, width), np.float32))
+            writer.add_tensor(f"blk.{layer}.{kind}.weight.counts", np.ones((1, 1), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def read_back(file, matrices):
@@ -151,6 +168,7 @@ def write_random(kind, scales, file):
 
 def main():
     matrices = make_model(FOLDER / "model")
+    write_ones(matrices, FOLDER / "ones.gguf")
     size = sum(float((w.astype(np.float64) ** 2).sum()) for w in matrices.values())
     failures = 0
     print(f"{'type':8} {'bits':>6} {'error':>9} {'llama.cpp':>9} {'ratio':>7}  values")
@@ -160,7 +178,8 @@ def main():
         output = FOLDER / f"{name}.gguf"
         output.unlink(missing_ok=True)
         scheme = "mxfp4_gguf" if name == "MXFP4" else name.lower()
-        run("export", "--model", FOLDER / "model", "--format", "gguf", "--scheme", scheme, "--output", output)
+        run("export", "--model", FOLDER / "model", "--format", "gguf", "--scheme", "q8_0", "--rule", f"*={scheme}",
+            "--output", output, *(["--imatrix", FOLDER / "ones.gguf"] if name in NEEDS_MATRIX else []))
         stored = {tensor.name: tensor for tensor in gguf.GGUFReader(output).tensors}
         ours = theirs = 0.0
         same, kept = True, {}
