@@ -30,7 +30,7 @@ std::vector<std::string> expanded(const std::string& runs) {
 }
 
 std::int64_t elements_of(std::string_view type) {
-  const bool large = type.ends_with("_K") || (type.starts_with("IQ") && type != "IQ4_NL");
+  const bool large = type.ends_with("_K") || type.starts_with("TQ") || (type.starts_with("IQ") && type != "IQ4_NL");
   return large ? 256 : 32;
 }
 
