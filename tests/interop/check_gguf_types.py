@@ -31,6 +31,7 @@ HIDDEN, WIDE, LAYERS, VOCABULARY = 512, 1536, 2, 320
 MATRICES = {"attn_v": ("self_attn.v_proj", HIDDEN, HIDDEN), "attn_output": ("self_attn.o_proj", HIDDEN, HIDDEN),
             "ffn_gate": ("mlp.gate_proj", WIDE, HIDDEN), "ffn_up": ("mlp.up_proj", WIDE, HIDDEN),
             "ffn_down": ("mlp.down_proj", HIDDEN, WIDE)}
+NORMS = {"attn_v": "attn_norm", "attn_output": "attn_norm", "ffn_gate": "ffn_norm", "ffn_up": "ffn_norm"}
 READ_ONLY = {"IQ1_S": [0], "IQ1_M": [], "NVFP4": []}  # with the places of f16 scales
 NEEDS_MATRIX = {"IQ3_XXS", "IQ2_S", "IQ2_XXS", "IQ2_XS"}
 library = ctypes.CDLL(str(next(pathlib.Path(xllamacpp.__file__).parent.glob("xllamacpp*.so"))))
@@ -59,13 +60,21 @@ def llama_values(kind, blocks, count):
 
 
 def make_model(folder):
-    """Matrices filled from those of the same kind in FILE, in order."""
+    """Matrices filled from those of the same kind in FILE, in order. Their columns are scaled by the norm before, or by the size of
+    what they read, so that they do not lie on the grid of the file."""
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(FILE).tensors}
 
+    def stored(name):
+        one = tensors[f"{name}.weight"]
+        return dequantize(one.data, one.tensor_type).reshape(one.shape[::-1])
+
     def values(kind, rows, columns, layer):
-        found = [tensors[f"blk.{i}.{kind}.weight"] for i in range(layer * 7, layer * 7 + 7)]
-        all_values = np.concatenate([dequantize(one.data, one.tensor_type).reshape(-1) for one in found])
-        return np.ascontiguousarray(all_values[:rows * columns].reshape(rows, columns))
+        found = []
+        for i in range(layer * 7, layer * 7 + 7):
+            norm = NORMS.get(kind)
+            scales = stored(f"blk.{i}.{norm}") if norm else np.sqrt((stored(f"blk.{i}.ffn_up") ** 2).mean(1))
+            found.append((stored(f"blk.{i}.{kind}") * scales).reshape(-1))
+        return np.ascontiguousarray(np.concatenate(found)[:rows * columns].reshape(rows, columns))
 
     weights = {"model.embed_tokens.weight": np.ones((VOCABULARY, HIDDEN), np.float32),
                "model.norm.weight": np.ones(HIDDEN, np.float32)}
