@@ -44,7 +44,7 @@ inline constexpr int kMostBlockElements = 256, kMostBlockGroups = 16;
 struct UnpackedBlock {
   std::int8_t codes[kMostBlockElements];
   float scales[kMostBlockGroups];
-  float offsets[kMostBlockGroups];  // of types with PackedForm::offsets
+  float offsets[kMostBlockGroups];  // where PackedForm has offsets
 };
 
 // Form of the PackedMatrix that holds a type.

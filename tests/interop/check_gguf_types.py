@@ -60,8 +60,8 @@ def llama_values(kind, blocks, count):
 
 
 def make_model(folder):
-    """Matrices filled from those of the same kind in FILE, in order. Their columns are scaled by the norm before, or by the size of
-    what they read, so that they do not lie on the grid of the file."""
+    """Matrices filled from those of the same kind in FILE, in order. Their columns are scaled by the norm before, or by the size
+    of what they read, so that they do not lie on the grid of the file."""
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(FILE).tensors}
 
     def stored(name):
