@@ -71,11 +71,11 @@ TEST_F(GgufMixVerb, WritesTheTypesAndNumbersOfLlamaCpp) {
 // One tensor for table and head, in the head's type.
 TEST_F(GgufMixVerb, TiedTableIsStoredOnceAndQuantized) {
   model_ = golden_dir() / "models/llama31_tied";
-  ASSERT_EQ(quantize("q4_0", "m.gguf").status, 0);
-  const auto found = types("m.gguf");
+  ASSERT_EQ(quantize("q4_0", "m").status, 0);
+  const auto found = types("m/model.gguf");
   EXPECT_EQ(found.at("token_embd.weight"), "Q8_0");
   EXPECT_FALSE(found.contains("output.weight"));
-  const Outcome plain = run_program(folder_.path(), {"export", "--model", "m.gguf", "--output", "plain"});
+  const Outcome plain = run_program(folder_.path(), {"export", "--model", "m", "--output", "plain"});
   EXPECT_EQ(plain.status, 0) << plain.errors;
 }
 
