@@ -136,6 +136,9 @@ if [ -z "$only" ]; then
   "$venv/bin/python" tests/interop/check_experts.py "$quench" "$folder" tests/golden/models/{mixtral,qwen3_moe} \
     tests/reference/models/{deepseek_v3{,_halves},llama4{,_mixed},qwen2_moe} || status=1
   "$venv/bin/python" tests/interop/check_expert_schemes.py "$quench" "$folder/schemes" || status=1
+  "$venv/bin/python" -c 'import bitsandbytes' 2>/dev/null || "$venv/bin/pip" install -q bitsandbytes accelerate
+  mkdir -p "$folder/quantized"
+  "$venv/bin/python" tests/interop/check_quantized_folders.py "$quench" "$folder/quantized" || status=1
   for model in "$folder/model" tests/golden/models/llama{,31_tied} tests/reference/models/{glm4,phi3_long}; do
     "$venv/bin/python" tests/interop/peft_adapters.py --quench "$quench" --model "$model" || status=1
   done

@@ -21,6 +21,8 @@ void ExportOptions::add_to(const Command& verb) {
       .type_name(kExportFormatType)
       .show_default();
   quantization.add_to(verb);
+  verb.add_flag("--allow-requantize", allow_requantize,
+                "Quantize the rounded values of a model that is quantized already, at a loss");
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
       .show_default();
   verb.add_option("--reader", reader,
@@ -53,6 +55,7 @@ void run_export(const ExportOptions& o) {
                           .quantization = o.quantization.named(),
                           .dtype = o.dtype,
                           .reader = o.reader,
+                          .allow_requantize = o.allow_requantize,
                           .sparsity = o.sparsity,
                           .tokenizer = o.tokenizer,
                           .max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9),

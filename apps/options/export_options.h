@@ -18,7 +18,7 @@ struct ExportOptions {
   std::string tokenizer;
   std::string sparsity;  // pruning before export; empty: none
   double max_shard_gb = 5;
-  bool overwrite = false;
+  bool overwrite = false, allow_requantize = false;
   bool json = false;
   std::string device = "cpu";
   std::string memory_limit;             // most GPU memory; empty: none

@@ -5,7 +5,9 @@
 
 #include "core/json/json_member.h"
 #include "core/safetensors/safetensors_folder.h"
+#include "export/formats/awq/reader.h"
 #include "export/formats/base_model.h"
+#include "export/formats/bitsandbytes/reader.h"
 #include "export/formats/compressed_tensors/reader.h"
 #include "export/formats/compressed_tensors/sparse_24.h"
 #include "export/formats/fine_grained_float8/reader.h"
@@ -13,6 +15,7 @@
 #include "export/formats/gguf/names.h"
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/types.h"
+#include "export/formats/gptq/reader.h"
 #include "export/formats/head_as_table.h"
 #include "export/formats/modelopt/reader.h"
 #include "export/formats/mxfp4_experts/reader.h"
@@ -44,6 +47,9 @@ constexpr std::array kMethods = {
     Method{"fp8", open_fine_grained_float8},
     Method{kMxfp4Method, open_mxfp4_experts},
     Method{kModeloptMethod, open_modelopt},
+    Method{"gptq", open_gptq},
+    Method{"awq", open_awq},
+    Method{kBitsandbytesMethod, open_bitsandbytes},
 };
 
 const Json* quantization_of(const Json& config) {
@@ -71,7 +77,8 @@ fs::path stored_weights_path(const fs::path& folder) {
 }
 
 bool is_read_dense(const Json& config) {
-  return find_text(config, {kQuantizationConfig, "quant_method"}) == kMxfp4Method;
+  const std::string method = find_text(config, {kQuantizationConfig, "quant_method"});
+  return method == kMxfp4Method || (method == kBitsandbytesMethod && is_bitsandbytes_4bit(*quantization_of(config)));
 }
 
 bool is_quantized(const fs::path& folder, const Json& config) {

@@ -102,6 +102,8 @@ SaveTarget save_target(const std::filesystem::path& path, const std::string& for
       target.dtype = nb::cast<std::string>(value);
     else if (name == "reader")
       target.reader = nb::cast<std::string>(value);
+    else if (name == "allow_requantize")
+      target.allow_requantize = nb::cast<bool>(value);
     else if (name == "sparsity")
       target.sparsity = nb::cast<std::string>(value);
     else if (name == "tokenizer")
@@ -136,8 +138,8 @@ SaveTarget save_target(const std::filesystem::path& path, const std::string& for
       q.smoothing = nb::cast<double>(value);
     else
       QUENCH_FAIL(ErrorCode::bad_config,
-                  "no option \"{}\" of a saved model; options: overwrite, dtype, reader, sparsity, tokenizer, "
-                  "max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix, "
+                  "no option \"{}\" of a saved model; options: overwrite, dtype, reader, allow_requantize, sparsity, "
+                  "tokenizer, max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix, "
                   "save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing",
                   name);
   }
@@ -200,8 +202,8 @@ void bind_model(nb::module_& module) {
            "not.\n"
            "  format: as ``quench export --format``.\n"
            "  scheme: quantization scheme; \"\": dense weights.\n"
-           "  options: the other options of ``quench export``: dtype, overwrite, reader, sparsity, tokenizer,\n"
-           "    max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix,\n"
+           "  options: the other options of ``quench export``: dtype, overwrite, reader, allow_requantize, sparsity,\n"
+           "    tokenizer, max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix,\n"
            "    save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing.\n\n"
            "Returns: dict with \"output\", \"scheme\", \"file_bytes\", ... as ``quench export --json``.")
       .def("quantize", quantize, nb::arg("path"), nb::arg("scheme"), nb::arg("format") = "compressed-tensors",

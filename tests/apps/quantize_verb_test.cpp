@@ -278,8 +278,11 @@ TEST_F(QuantizeVerb, RefusesWhatMakesNoSense) {
   ASSERT_EQ(quantize("int8_weight_only", "q").status, 0);
   const Outcome twice = run({"quantize", "--model", "q", "--scheme", "int4_weight_only_g32", "--output", "r"});
   EXPECT_EQ(twice.status, 2);
-  EXPECT_THAT(twice.errors, HasSubstr("quantized already"));
+  EXPECT_THAT(twice.errors, AllOf(HasSubstr("quantized already"), HasSubstr("--allow-requantize")));
   EXPECT_FALSE(fs::exists(folder_ / "r"));
+  const Outcome again =
+      run({"quantize", "--model", "q", "--scheme", "int4_weight_only_g32", "--output", "r", "--allow-requantize"});
+  EXPECT_EQ(again.status, 0) << again.errors;
 }
 
 class QuantizedRun : public testing::RunProject {};

@@ -5,6 +5,7 @@
 #include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "export/table/fused_layers.h"
+#include "recipes/packed_linear.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/calibration_data.h"
 #include "train/model/model.h"
@@ -48,6 +49,12 @@ std::optional<UnfitScheme> check_readers_of(nn::CausalLm& model, const SavePlan&
   return unfit;
 }
 
+void dequantize(nn::CausalLm& model) {
+  model.visit([](const std::string&, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) recipes::unpack_weight(*linear);
+  });
+}
+
 std::string names_of(const std::vector<std::string>& paths) {
   std::vector<std::string> names;
   for (const std::string& path : paths) names.push_back(fs::path(path).filename().string());
@@ -69,8 +76,10 @@ SavedModel Model::save(const SaveTarget& target) {
 SavedModel Model::save_planned(SavePlan plan) {
   if (plan.format == nullptr) return save_adapters(plan);
   const std::string source = source_.path().string();
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.rules,
-                  "{} is quantized already: use the unquantized model", source);
+  const SaveTarget& target = plan.target;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.rules || target.allow_requantize,
+                  "{} is quantized already: use the unquantized model, or {} for its rounded values", source,
+                  plan.key("allow_requantize"));
   QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.sparsity,
                   "{} is quantized already: prune the unquantized model", source);
   QUENCH_CHECK(mtp_ != MtpLayers::left_out || !source_.is_trained(),
@@ -81,6 +90,10 @@ SavedModel Model::save_planned(SavePlan plan) {
   SavedModel saved{.path = plan.place.folder, .format = std::string(plan.format->name), .dtype = dtype};
   saved.unfit = check_readers_of(*model_, plan, dtype);
   plan.place.kept = {stored_.files, plan.target.tokenizer};
+  if (is_quantized_ && plan.rules) {
+    dequantize(*model_);
+    is_quantized_ = false;
+  }
   merge_adapters();
   if (plan.sparsity) (void)recipes::prune(*model_, *plan.sparsity, excluded_layers(plan.target.quantization));
   if (plan.rules) prepare_quantization(plan);

@@ -22,6 +22,7 @@ struct SaveTarget {
   QuantizationSection quantization = {};  // without a scheme: dense weights
   std::string dtype = "auto";             // as opened; or f32, bf16, or f16 for weights that are not quantized
   std::string reader = {};                // a name of folder_readers(), which must run the model; empty: any
+  bool allow_requantize = false;          // quantizes the dequantized values of a quantized model
   std::string sparsity = {};              // pruning before, a name of recipes::sparsity_choices(); empty: none
   std::string tokenizer = {};             // file or folder; empty: the model's
   std::int64_t max_shard_bytes = 5'000'000'000;

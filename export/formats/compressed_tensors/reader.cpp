@@ -4,9 +4,9 @@
 #include <array>
 
 #include "export/formats/cache_scales.h"
-#include "export/formats/compressed_tensors/bit_packing.h"
 #include "export/formats/compressed_tensors/config.h"
 #include "export/formats/input_scales.h"
+#include "export/formats/packed_words/bit_packing.h"
 #include "export/formats/safetensors_weights.h"
 #include "export/schemes/layer_pattern.h"
 

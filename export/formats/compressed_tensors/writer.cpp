@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "core/safetensors/safetensors_folder.h"
-#include "export/formats/compressed_tensors/bit_packing.h"
 #include "export/formats/compressed_tensors/config.h"
 #include "export/formats/export_mark.h"
+#include "export/formats/packed_words/bit_packing.h"
 #include "export/formats/safetensors_items.h"
 
 namespace quench {

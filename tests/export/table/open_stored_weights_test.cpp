@@ -38,11 +38,11 @@ TEST(OpenStoredWeights, MlxIsNamedWithFileAndRemedy) {
 }
 
 TEST(OpenStoredWeights, UnknownMethodIsNamedWithFileAndKnownOnes) {
-  EXPECT_THAT(refusal(R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})"),
-              AllOf(HasSubstr("config.json: weights quantized by 'gptq' are not supported; known: compressed-tensors"),
+  EXPECT_THAT(refusal(R"({"quantization_config": {"quant_method": "aqlm", "bits": 4}})"),
+              AllOf(HasSubstr("config.json: weights quantized by 'aqlm' are not supported; known: compressed-tensors"),
                     Not(HasSubstr("MLX"))));
-  EXPECT_THAT(refusal(R"({"quantization": {"bits": 4}, "quantization_config": {"quant_method": "gptq"}})"),
-              HasSubstr("'gptq'"));
+  EXPECT_THAT(refusal(R"({"quantization": {"bits": 4}, "quantization_config": {"quant_method": "aqlm"}})"),
+              HasSubstr("'aqlm'"));
 }
 
 TEST(OpenStoredWeights, MissingMethodIsNamedWithFileAndKnownOnes) {

@@ -145,7 +145,18 @@ TEST_F(SaveModel, RefusesToQuantizeTwice) {
   (void)convert_model(golden_folder(), kCpu, quantized(temp_ / "int8", "int8_weight_only"));
   EXPECT_THAT(
       refusal([&] { (void)convert_model(temp_ / "int8", kCpu, quantized(temp_ / "again", "int8_weight_only")); }),
-      HasSubstr("is quantized already: use the unquantized model"));
+      HasSubstr("is quantized already: use the unquantized model, or allow_requantize for its rounded values"));
+}
+
+TEST_F(SaveModel, QuantizesRoundedValuesWhereAllowed) {
+  (void)convert_model(golden_folder(), kCpu, quantized(temp_ / "int8", "int8_weight_only"));
+  (void)convert_model(temp_ / "int8", kCpu, {.path = temp_ / "values"});
+  SaveTarget again = quantized(temp_ / "again", "int4_weight_only_g32");
+  again.allow_requantize = true;
+  (void)convert_model(temp_ / "int8", kCpu, again);
+  (void)convert_model(temp_ / "values", kCpu, quantized(temp_ / "once", "int4_weight_only_g32"));
+  EXPECT_EQ(testing::read_file(temp_ / "again/model.safetensors"),
+            testing::read_file(temp_ / "once/model.safetensors"));
 }
 
 TEST_F(SaveModel, RefusesACheckpointWithoutItsTrainedScheme) {

@@ -1,4 +1,4 @@
-#include "export/formats/compressed_tensors/bit_packing.h"
+#include "export/formats/packed_words/bit_packing.h"
 
 namespace quench {
 namespace {
