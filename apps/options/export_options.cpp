@@ -48,19 +48,23 @@ void ExportOptions::add_to(const Command& verb) {
   verb.add_flag("--json", json, "Print the result as JSON");
 }
 
+SaveTarget save_target(const ExportOptions& o) {
+  return {.path = o.output,
+          .overwrite = o.overwrite,
+          .format = o.format,
+          .quantization = o.quantization.named(),
+          .dtype = o.dtype,
+          .reader = o.reader,
+          .allow_requantize = o.allow_requantize,
+          .sparsity = o.sparsity,
+          .tokenizer = o.tokenizer,
+          .max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9),
+          .perplexity = o.perplexity,
+          .key = option_of};
+}
+
 void run_export(const ExportOptions& o) {
-  const SaveTarget target{.path = o.output,
-                          .overwrite = o.overwrite,
-                          .format = o.format,
-                          .quantization = o.quantization.named(),
-                          .dtype = o.dtype,
-                          .reader = o.reader,
-                          .allow_requantize = o.allow_requantize,
-                          .sparsity = o.sparsity,
-                          .tokenizer = o.tokenizer,
-                          .max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9),
-                          .perplexity = o.perplexity,
-                          .key = option_of};
+  const SaveTarget target = save_target(o);
   limit_gpu_memory(o.device, o.memory_limit);
   const ModelOptions options{
       .device = o.device, .dtype = o.dtype == "f16" ? "auto" : o.dtype, .weights = o.weights};  // f16: as stored

@@ -5,6 +5,7 @@
 
 #include "apps/command.h"
 #include "apps/options/quantization_options.h"
+#include "train/model/save_target.h"
 #include "train/model/weights_choice.h"
 
 namespace quench {
@@ -30,6 +31,8 @@ struct ExportOptions {
   void add_to(const Command& verb);
 };
 
+// The target that the options name.
+[[nodiscard]] SaveTarget save_target(const ExportOptions& options);
 // Writes the folder and prints a summary. Throws bad_config before reading weights where possible.
 void run_export(const ExportOptions& options);
 

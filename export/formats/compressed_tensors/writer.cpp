@@ -37,7 +37,9 @@ Tensor one_number(float value) {
   return Tensor::from_values<float>({1}, std::array{value});
 }
 
-void add_layer(SafetensorsItems& items, const ModelTensor& tensor, CompressedForm form) {
+}  // namespace
+
+void add_compressed_layer(SafetensorsItems& items, const ModelTensor& tensor, CompressedForm form) {
   const QuantizedWeight& q = *tensor.quantized;
   const std::string& name = tensor.name;
   const std::int64_t rows = q.shape[0], columns = q.shape[1];
@@ -77,8 +79,6 @@ void add_layer(SafetensorsItems& items, const ModelTensor& tensor, CompressedFor
     items.add(tensor.layer + ".input_scale", one_number(inputs));
 }
 
-}  // namespace
-
 Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std::filesystem::path& folder,
                               std::uint64_t max_shard_bytes) {
   // "Linear" does not include embeddings: by name.
@@ -106,7 +106,7 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
     }
     CompressedGroup& group = groups[at];
     group.targets.push_back(tensor.layer);
-    add_layer(items, tensor, group.form);
+    add_compressed_layer(items, tensor, group.form);
   }
   const auto linear = std::ranges::count(kinds, false, &std::pair<const Scheme*, bool>::second);
   for (std::size_t i = 0; i < groups.size(); ++i)
