@@ -17,9 +17,14 @@ using testing::TempDir;
 
 nn::ModelConfig config_of(const char* family) {
   Json json = Json::parse(R"({"vocab_size": 48, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-      "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "num_experts": 3,
-      "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": true, "head_dim": 8})");
+      "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "head_dim": 8})");
   json.set("architectures", Json(Json::Array{Json(family)}));
+  if (std::string_view(family) == "Qwen3MoeForCausalLM") {
+    json.set("num_experts", std::int64_t{3});
+    json.set("num_experts_per_tok", std::int64_t{2});
+    json.set("moe_intermediate_size", std::int64_t{16});
+    json.set("norm_topk_prob", true);
+  }
   return nn::parse_model_config(json, "config.json");
 }
 
