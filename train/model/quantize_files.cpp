@@ -34,6 +34,14 @@ constexpr std::uint64_t kHeldBytes = std::uint64_t{256} << 20;   // rounded valu
 constexpr std::uint64_t kCopiedBytes = std::uint64_t{32} << 20;  // at a time
 constexpr std::size_t kMostConfigBytes = std::size_t{16} << 20;
 
+// Null: no scheme.
+void refuse_calibrated(const Scheme* scheme) {
+  if (scheme == nullptr || !scheme->inputs || !needs_input_scale(*scheme->inputs)) return;
+  QUENCH_FAIL(ErrorCode::bad_config,
+              "scheme {} needs calibration data, which --model-free cannot run a model on; {} does not", scheme->name,
+              scheme->weights.scale == ScaleForm::e4m3_two_level ? "nvfp4_weight_only" : "float8_dynamic");
+}
+
 void refuse_members_of_models(const SavePlan& plan) {
   const SaveTarget& target = plan.target;
   const QuantizationSection& section = target.quantization;
@@ -49,14 +57,7 @@ void refuse_members_of_models(const SavePlan& plan) {
                     kOnlyFormat);
   QUENCH_CHECK_AS(ErrorCode::bad_config, plan.rules.has_value(), "{} is missing: --model-free quantizes",
                   plan.key("scheme"));
-  const auto check = [&](const Scheme* scheme) {
-    QUENCH_CHECK_AS(ErrorCode::bad_config, scheme == nullptr || !scheme->inputs || !needs_input_scale(*scheme->inputs),
-                    "scheme {} needs calibration data, which --model-free cannot run a model on; {} does not",
-                    scheme->name,
-                    scheme->weights.scale == ScaleForm::e4m3_two_level ? "nvfp4_weight_only" : "float8_dynamic");
-  };
-  check(plan.rules->scheme);
-  for (const auto& rule : plan.rules->rules) check(rule.second);
+  for (const auto& rule : plan.rules->rules) refuse_calibrated(rule.second);
 }
 
 bool ends_in(std::string_view layer, std::initializer_list<std::string_view> names) {
@@ -264,7 +265,7 @@ class ShardWriter {
   std::uint64_t most_, bytes_ = 0, resident_ = 0, total_ = 0;
   int files_ = 0;
   std::vector<SafetensorsItem> pending_;
-  std::vector<std::optional<SafetensorsFolder::Location>> sources_;  // of copied tensors
+  std::vector<std::optional<SafetensorsFolder::Location>> sources_;  // copied tensors
   std::vector<std::unique_ptr<SafetensorsItems>> items_;
   std::deque<std::vector<std::byte>> held_;
   std::map<std::string, int> file_of_;
@@ -336,6 +337,7 @@ void copy_others(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 QuantizedFiles quantize_files(const fs::path& folder, const SaveTarget& target) {
+  refuse_calibrated(find_scheme(target.quantization.scheme));
   const SavePlan plan = plan_save(target, {folder});
   refuse_members_of_models(plan);
   const std::string source = (folder / kFileConfig).string();

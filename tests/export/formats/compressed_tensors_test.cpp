@@ -275,13 +275,13 @@ TEST(CompressedTensors, ASchemeOfTheCacheIsIgnoredWithAWarning) {
 
 TEST(StoredWeights, NamesMethodsThatItDoesNotKnow) {
   Json quantization = Json::object();
-  quantization.set("quant_method", "gptq");
+  quantization.set("quant_method", "aqlm");
   try {
     (void)open_stored_weights("m", config_of(quantization));
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_THAT(error.what(), HasSubstr("quantized by 'gptq'"));
+    EXPECT_THAT(error.what(), HasSubstr("quantized by 'aqlm'"));
   }
 }
 
