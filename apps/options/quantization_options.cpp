@@ -49,6 +49,12 @@ void QuantizationOptions::add_to(const Command& verb) {
                               "range into the weights ({})",
                               MethodOptions().smoothing))
       .between(0.0, 1.0);
+  verb.add_option("--iterations", section.iterations,
+                  fmt::format("AutoRound: steps of each decoder layer ({})", MethodOptions().iterations))
+      .positive();
+  verb.add_option("--batch-size", section.batch_size,
+                  fmt::format("AutoRound: calibration sequences of a step ({})", MethodOptions().batch_size))
+      .positive();
 }
 
 QuantizationSection QuantizationOptions::named() const {

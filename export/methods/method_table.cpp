@@ -20,6 +20,12 @@ std::string hqq_scheme_problem(const Scheme& scheme) {
 std::string gptq_scheme_problem(const Scheme& scheme) {
   return gptq_problem(scheme.weights);
 }
+std::string search_scheme_problem(const Scheme& scheme) {
+  return grid_problem(scheme.weights, "scale search");
+}
+std::string autoround_scheme_problem(const Scheme& scheme) {
+  return autoround_problem(scheme.weights);
+}
 std::string smoothing_problem(const Scheme& scheme) {
   return scheme.inputs ? "" : "SmoothQuant is for schemes with quantized inputs";
 }
@@ -34,6 +40,11 @@ QuantizedWeight quantize_rtn(const WeightJob& job) {
 QuantizedWeight quantize_hqq(const WeightJob& job) {
   return hqq(job.weight, job.scheme, job.name, job.scale_dtype);
 }
+QuantizedWeight quantize_searched(const WeightJob& job) {
+  return TunedWeight(job.weight, job.scheme, job.name, job.scale_dtype, job.shared_amax,
+                     job.inputs != nullptr && job.inputs->rows() > 0 ? importance_of(*job.inputs) : Tensor())
+      .quantized();
+}
 QuantizedWeight quantize_gptq(const WeightJob& job) {
   QUENCH_CHECK(job.inputs != nullptr, "gptq: {} without statistics", job.name);
   return gptq(job.weight, job.scheme, job.name, job.scale_dtype, *job.inputs,
@@ -43,11 +54,14 @@ QuantizedWeight quantize_gptq(const WeightJob& job) {
 }
 
 constexpr std::string_view kGptqOptions[] = {kDampingOption, kActivationOrderOption};
+constexpr std::string_view kAutoRoundOptions[] = {kIterationsOption, kBatchSizeOption};
 constexpr std::string_view kSmoothOptions[] = {kSmoothingOption};
 constexpr std::string_view kSmoothGptqOptions[] = {kSmoothingOption, kDampingOption, kActivationOrderOption};
 
 constexpr std::array kQuantizers = {
     Quantizer{"rtn", "round to nearest, scales from the amax", no_problem, quantize_rtn},
+    Quantizer{"mse", "round to nearest, scales of least squared error; no data", search_scheme_problem,
+              quantize_searched},
     Quantizer{"hqq", "half-quadratic optimization of scales and zero points; integers only, no data",
               hqq_scheme_problem, quantize_hqq},
     Quantizer{.name = "gptq",
@@ -56,6 +70,14 @@ constexpr std::array kQuantizers = {
               .quantize = quantize_gptq,
               .calibrated = true,
               .options = kGptqOptions},
+    Quantizer{.name = "autoround",
+              .summary = "rounding and scales tuned by signed gradients against the outputs of each decoder layer; "
+                         "calibrated",
+              .problem = autoround_scheme_problem,
+              .quantize = quantize_searched,
+              .calibrated = true,
+              .tunes_blocks = true,
+              .options = kAutoRoundOptions},
     Quantizer{.name = "awq",
               .summary = "activation-aware channel scales; calibrated",
               .problem = no_problem,

@@ -1,5 +1,5 @@
 #pragma once
-// RTN, HQQ, GPTQ, AWQ, SmoothQuant: quantized values, scales and zero points of a weight.
+// RTN, scale search, HQQ, GPTQ, AutoRound, AWQ, SmoothQuant: quantized values, scales and zero points of a weight.
 
 #include <optional>
 #include <span>
@@ -9,6 +9,7 @@
 
 #include "export/methods/channel_scales.h"
 #include "export/methods/gptq.h"
+#include "export/methods/tuned_weight.h"
 #include "export/schemes/quantized_weight.h"
 
 namespace quench {
@@ -18,17 +19,21 @@ struct MethodOptions {
   double damping = GptqOptions().damping;
   bool activation_order = GptqOptions().activation_order;
   double smoothing = 0.5;
+  std::int64_t iterations = kTuningIterations;
+  std::int64_t batch_size = kTuningBatch;
 };
 inline constexpr std::string_view kDampingOption = "damping";
 inline constexpr std::string_view kActivationOrderOption = "activation_order";
 inline constexpr std::string_view kSmoothingOption = "smoothing";
+inline constexpr std::string_view kIterationsOption = "iterations";
+inline constexpr std::string_view kBatchSizeOption = "batch_size";
 
 struct WeightJob {
   const Tensor& weight;  // finite, f32 or bf16 [N,K], CPU
   const OperandScheme& scheme;
   std::string_view name;
   std::optional<DType> scale_dtype;         // high-precision scales; absent: the weight's
-  const InputStatistics* inputs = nullptr;  // with a Gram matrix; for calibrated methods
+  const InputStatistics* inputs = nullptr;  // for calibrated methods; with a Gram matrix unless they tune
   MethodOptions options = {};
   std::optional<float> shared_amax = {};   // rtn()
   std::span<const float> importance = {};  // rtn(): of columns [K], for GGUF types; empty: none
@@ -45,6 +50,7 @@ struct Quantizer {
   std::optional<Tensor> (*scales)(const ScaleChoiceArgs& args) = nullptr;
   bool scales_linear_outputs = false;  // channel scales may be fused into linear layers, not only norms
   bool calibrated = false;             // requires data
+  bool tunes_blocks = false;           // tune_block() (export/ptq/tune_block.h) in place of `quantize` where it can
   std::span<const std::string_view> options = {};
 };
 

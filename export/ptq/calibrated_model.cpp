@@ -6,6 +6,7 @@
 #include "export/ptq/fuse_scales.h"
 #include "export/ptq/layer_walk.h"
 #include "export/ptq/observers.h"
+#include "export/ptq/tune_block.h"
 
 namespace quench {
 namespace {
@@ -29,7 +30,7 @@ class Calibration {
         progress_(progress),
         quantizer_(rules.quantizer != nullptr ? *rules.quantizer : quantizers().front()),
         modules_(modules_of(model)),
-        walk_(prepared(model), rules.calibration->sequences) {
+        walk_(prepared(model), rules.calibration->sequences, quantizer_.tunes_blocks) {
     for (const QuantizedLayer& layer : layers_) total_ += static_cast<std::uint64_t>(layer.tensor->shape.numel());
   }
 
@@ -37,7 +38,7 @@ class Calibration {
     for (std::int64_t i = 0; i < walk_.layers(); ++i) {
       gather_units([&](const nn::CausalLm::Unit& unit) { return unit.layer == i; });
       {
-        InputObservers observers(quantizer_.calibrated);
+        InputObservers observers(with_gram());
         const std::string prefix = layer_prefix(i);
         bool any = false;
         for (const auto& [name, module] : modules_) {
@@ -49,6 +50,11 @@ class Calibration {
           any = any || (layer.tensor->layer.starts_with(prefix) && layer.choice.scheme != nullptr);
         if (any) walk_.observe();
         if (any && quantizer_.scales != nullptr) fuse_layer(i, observers);
+        if (quantizer_.tunes_blocks) {
+          observers.stop();
+          walk_.advance_reference();
+          if (any) tune_layer(i, observers);
+        }
         quantize_with(prefix, observers);
       }
       walk_.advance();
@@ -116,6 +122,22 @@ class Calibration {
     }
   }
 
+  // Experts without tokens are left to quantize_with().
+  void tune_layer(std::int64_t layer, const InputObservers& observers) {
+    const std::string prefix = layer_prefix(layer);
+    std::vector<BlockWeight> weights;
+    for_each_parameter([&](std::span<QuantizedLayer> group) {
+      if (!group.front().tensor->layer.starts_with(prefix)) return;
+      share_amax(group, rules_);
+      for (QuantizedLayer& one : group) {
+        const InputStatistics& inputs = observers.of(*one.tensor->parameter, expert_of(*one.tensor));
+        if (one.choice.scheme != nullptr && inputs.rows() > 0) weights.push_back({&one, importance_of(inputs)});
+      }
+    });
+    tune_block(walk_, weights, rules_, static_cast<std::uint64_t>(layer));
+  }
+
+  [[nodiscard]] bool with_gram() const { return quantizer_.calibrated && !quantizer_.tunes_blocks; }
   [[nodiscard]] DType weights_dtype() const { return layers_.front().tensor->dtype; }
 
   void quantize_with(const std::string& prefix, const InputObservers& observers) {
@@ -163,7 +185,7 @@ class Calibration {
   void quantize_rest() {
     for_each_parameter([&](std::span<QuantizedLayer> group) {
       if (!group.front().report.layer.empty()) return;
-      InputStatistics inputs(group.front().tensor->shape[1], quantizer_.calibrated);
+      InputStatistics inputs(group.front().tensor->shape[1], with_gram());
       if (quantized(group))
         for (const Tensor& states : walk_.final_states()) inputs.add(states, group.front().tensor->layer);
       share_amax(group, rules_);

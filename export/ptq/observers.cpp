@@ -50,10 +50,16 @@ class ObservedExperts final : public nn::ExpertKernel {
 }  // namespace
 
 InputObservers::~InputObservers() {
+  stop();
+}
+
+void InputObservers::stop() {
   for (nn::Linear* layer : layers_)
     if (dynamic_cast<const ObservedLinear*>(&layer->kernel()) != nullptr)
       layer->set_kernel(nn::high_precision_linear_kernel());
   for (nn::ExpertLinear* layer : experts_) layer->set_kernel(nn::high_precision_expert_kernel());
+  layers_.clear();
+  experts_.clear();
 }
 
 InputObservers::Statistics InputObservers::make(const nn::Parameter& weight, std::int64_t experts) {

@@ -20,9 +20,11 @@ class InputObservers {
   InputObservers(const InputObservers&) = delete;
   InputObservers& operator=(const InputObservers&) = delete;
 
-  // Until destruction; GEMMs run unquantized.
+  // Until stop() or destruction; GEMMs run unquantized.
   void observe(const std::string& name, nn::Linear& layer);
   void observe(const std::string& name, nn::ExpertLinear& layer);
+  // Statistics are kept.
+  void stop();
   [[nodiscard]] InputStatistics& of(const nn::Parameter& weight, std::int64_t expert = 0) const;
 
  private:

@@ -119,26 +119,31 @@ void share_amax(std::span<QuantizedLayer> group, const QuantizationRules& rules)
     if (two_levels(layer)) layer.shared_amax = most.at(expert_of(*layer.tensor));
 }
 
+Tensor weight_of(const QuantizedLayer& layer, const QuantizationRules& rules) {
+  const Tensor weight = in_values_dtype(layer.tensor->value(), rules);
+  return has_model_values(layer) ? weight : times(weight, layer.tensor->factor);
+}
+
 void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs,
                     std::span<const float> importance) {
   ModelTensor& tensor = *layer.tensor;
-  const Tensor stored = tensor.value();
   layer.report = {.layer = tensor.layer, .kept_because = layer.choice.kept_because};
-  layer.report.bytes = layer.report.dense_bytes = stored.nbytes();
+  layer.report.bytes = layer.report.dense_bytes =
+      static_cast<std::uint64_t>(tensor.shape.numel() * byte_size(tensor.dtype));
   const Scheme* scheme = layer.choice.scheme;
   if (scheme == nullptr) return;
-  Tensor weight = in_values_dtype(stored, rules);
+  const Tensor weight = weight_of(layer, rules);
   const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();
   Tensor scales = rules.scales && scheme == rules.scheme ? rules.scales(tensor) : Tensor();
-  if (tensor.factor != 1.0f) {
-    weight = times(weight, tensor.factor);
-    if (scales.defined()) scales = times(scales, tensor.factor);
-  }
-  auto quantized = std::make_shared<QuantizedWeight>(
-      scales.defined() ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
-                       : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs,
-                                             rules.options, layer.shared_amax, importance}));
-  if (rules.block_scales && scheme->weights.scale == ScaleForm::e8m0)
+  if (tensor.factor != 1.0f && scales.defined()) scales = times(scales, tensor.factor);
+  std::shared_ptr<QuantizedWeight> quantized = std::exchange(layer.tuned, nullptr);
+  const bool tuned = quantized != nullptr;
+  if (!tuned)
+    quantized = std::make_shared<QuantizedWeight>(
+        scales.defined() ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
+                         : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs,
+                                               rules.options, layer.shared_amax, importance}));
+  if (!tuned && rules.block_scales && scheme->weights.scale == ScaleForm::e8m0)
     keep_block_scales(weight, rules.block_scales(tensor), *quantized);
   // Exact: the stored dtype is wider.
   Tensor& kept = quantized->scales;

@@ -21,8 +21,9 @@ struct QuantizedLayer {
   ModelTensor* tensor = nullptr;
   LayerChoice choice;
   LayerReport report = {};
-  std::optional<float> shared_amax = {};  // share_amax()
-  std::optional<float> input_amax = {};   // bound of a static input scale; absent: that of the statistics
+  std::optional<float> shared_amax = {};        // share_amax()
+  std::optional<float> input_amax = {};         // bound of a static input scale; absent: that of the statistics
+  std::shared_ptr<QuantizedWeight> tuned = {};  // by tune_block()
 };
 
 // From `first`: rows of one parameter.
@@ -36,7 +37,10 @@ struct QuantizedLayer {
 // zero: 0. Reads values; after fusion of channel scales.
 void share_amax(std::span<QuantizedLayer> group, const QuantizationRules& rules);
 
-// Also fills the report. `inputs`: for calibrated methods and schemes, else null.
+// Under the scheme: in rules.values_dtype, times the file's factor.
+[[nodiscard]] Tensor weight_of(const QuantizedLayer& layer, const QuantizationRules& rules);
+
+// Also fills the report. A tuned weight is taken as it is. `inputs`: for calibrated methods and schemes, else null.
 // `importance`: of the columns [K]; empty: none.
 void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs,
                     std::span<const float> importance = {});

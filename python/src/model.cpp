@@ -136,11 +136,16 @@ SaveTarget save_target(const std::filesystem::path& path, const std::string& for
       q.act_order = nb::cast<bool>(value);
     else if (name == "smoothing")
       q.smoothing = nb::cast<double>(value);
+    else if (name == "iterations")
+      q.iterations = nb::cast<std::int64_t>(value);
+    else if (name == "batch_size")
+      q.batch_size = nb::cast<std::int64_t>(value);
     else
       QUENCH_FAIL(ErrorCode::bad_config,
                   "no option \"{}\" of a saved model; options: overwrite, dtype, reader, allow_requantize, sparsity, "
                   "tokenizer, max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix, "
-                  "save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing",
+                  "save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing, iterations, "
+                  "batch_size",
                   name);
   }
   return target;
@@ -204,7 +209,8 @@ void bind_model(nb::module_& module) {
            "  scheme: quantization scheme; \"\": dense weights.\n"
            "  options: the other options of ``quench export``: dtype, overwrite, reader, allow_requantize, sparsity,\n"
            "    tokenizer, max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix,\n"
-           "    save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing.\n\n"
+           "    save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing, iterations,\n"
+           "    batch_size.\n\n"
            "Returns: dict with \"output\", \"scheme\", \"file_bytes\", ... as ``quench export --json``.")
       .def("quantize", quantize, nb::arg("path"), nb::arg("scheme"), nb::arg("format") = "compressed-tensors",
            nb::arg("options"),

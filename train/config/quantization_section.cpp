@@ -40,6 +40,8 @@ void require_nothing_asked(const QuantizationSection& section, const Quantizatio
   report("damping", section.damping.has_value());
   report("act_order", section.act_order);
   report("smoothing", section.smoothing.has_value());
+  report("iterations", section.iterations.has_value());
+  report("batch_size", section.batch_size.has_value());
 }
 
 // Importance matrix: read, or computed on the calibration data.
@@ -110,9 +112,13 @@ std::optional<QuantizationRules> resolve_quantization(const QuantizationSection&
   acts(section.damping.has_value(), "damping", kDampingOption);
   acts(section.act_order, "act_order", kActivationOrderOption);
   acts(section.smoothing.has_value(), "smoothing", kSmoothingOption);
+  acts(section.iterations.has_value(), "iterations", kIterationsOption);
+  acts(section.batch_size.has_value(), "batch_size", kBatchSizeOption);
   rules.options = {.damping = section.damping.value_or(MethodOptions().damping),
                    .activation_order = section.act_order,
-                   .smoothing = section.smoothing.value_or(MethodOptions().smoothing)};
+                   .smoothing = section.smoothing.value_or(MethodOptions().smoothing),
+                   .iterations = section.iterations.value_or(MethodOptions().iterations),
+                   .batch_size = section.batch_size.value_or(MethodOptions().batch_size)};
   const bool needed = needs_calibration(rules);
   const std::string what =
       fmt::format("{} {} with {} {}", faults.key("scheme"), section.scheme, faults.key("method"), section.method);

@@ -96,6 +96,10 @@ void add_export_fields(Fields& fields) {
       fmt::format("SmoothQuant migration strength: 0 leaves the inputs unchanged, 1 moves their whole range into the "
                   "weights; null: {}.",
                   MethodOptions().smoothing));
+  add("iterations", QUENCH_QUANTIZATION(iterations), between(1, 1 << 24),
+      fmt::format("AutoRound: steps of each decoder layer; null: {}.", MethodOptions().iterations));
+  add("batch_size", QUENCH_QUANTIZATION(batch_size), between(1, 1 << 24),
+      fmt::format("AutoRound: calibration sequences of a step; null: {}.", MethodOptions().batch_size));
 }
 
 #undef QUENCH_QUANTIZATION

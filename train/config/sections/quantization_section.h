@@ -34,6 +34,8 @@ struct QuantizationSection {
   std::optional<double> damping;
   bool act_order = false;
   std::optional<double> smoothing;
+  std::optional<std::int64_t> iterations;
+  std::optional<std::int64_t> batch_size;
 
   friend bool operator==(const QuantizationSection&, const QuantizationSection&) = default;
 };

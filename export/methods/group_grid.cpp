@@ -1,0 +1,116 @@
+#include "export/methods/group_grid.h"
+
+#include "core/number/e8m0.h"
+#include "core/number/nvfp4.h"
+#include "core/system/check.h"
+
+namespace quench {
+namespace {
+
+constexpr float kFactors[] = {1.0f, 0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 0.7f, 0.65f, 0.6f, 0.55f,
+                              0.5f, 0.45f, 0.4f, 1.05f, 1.1f, 1.2f,  1.3f, 1.4f,  1.5f};
+
+float amax_of(float low, float high) {
+  return std::max(-low, high);
+}
+
+}  // namespace
+
+std::string grid_problem(const OperandScheme& scheme, std::string_view method) {
+  if (scheme.blocks) return fmt::format("{} has no rule for GGUF's blocks", method);
+  if (!scheme.element && scheme.mapping != IntMapping::symmetric &&
+      scheme.mapping != IntMapping::symmetric_no_clipping && scheme.mapping != IntMapping::asymmetric)
+    return fmt::format("{} is for zero points that are integers", method);
+  return scheme.sharing == ScaleSharing::row || scheme.sharing == ScaleSharing::group
+             ? ""
+             : fmt::format("{} is for scales of a row or group", method);
+}
+
+GroupGrid::GroupGrid(const QuantizedWeight& weight)
+    : scheme_(weight.scheme),
+      stored_(weight.scales.dtype()),
+      size_(weight.scheme.sharing == ScaleSharing::group ? weight.scheme.group_size : weight.shape[1]) {
+  if (weight.global_scale.defined()) global_ = weight.global_scale.data<float>()[0];
+}
+
+GridScale GroupGrid::scale(float low, float high) const {
+  const float amax = amax_of(low, high);
+  if (!scheme_.element) {
+    const IntParameters made = int_parameters<float>(low, high, scheme_.mapping, scheme_.bits, stored_,
+                                                     [](float x) { return std::nearbyint(x); });
+    return {made.scale, made.zero_point};
+  }
+  GridScale made;
+  switch (scheme_.scale) {
+    case ScaleForm::e8m0:
+      dispatch_element<E4m3, E2m3, E3m2, E2m1>(*scheme_.element, "GroupGrid", [&]<class Element>() {
+        made.byte = mx_scale<Element>(amax, MxScaleMode::rceil);
+      });
+      made.scale = decode_e8m0(made.byte);
+      return made;
+    case ScaleForm::e4m3_two_level:
+      made.byte = nvfp4_block_scale(amax, global_).code;
+      made.scale = global_ * E4m3::decode(made.byte);
+      return made;
+    case ScaleForm::high_precision: break;
+  }
+  made.scale = amax > 0 ? stored_scale(amax / E4m3::kMax, stored_) : 1.0f;
+  return made;
+}
+
+void GroupGrid::store(QuantizedWeight& weight, std::int64_t index, const GridScale& scale) const {
+  switch (weight.scales.dtype()) {
+    case DType::f32: weight.scales.data<float>()[index] = scale.scale; break;
+    case DType::bf16: weight.scales.data<bfloat16>()[index] = bfloat16(scale.scale); break;
+    case DType::f16: weight.scales.data<float16>()[index] = float16(scale.scale); break;
+    default: static_cast<std::uint8_t*>(weight.scales.raw_data())[index] = scale.byte;
+  }
+  if (weight.zero_points.defined()) weight.zero_points.data<float>()[index] = scale.zero_point;
+}
+
+void GroupGrid::store(QuantizedWeight& weight, std::int64_t first, const float* codes, const GridScale& scale) const {
+  if (!scheme_.element) {
+    auto* out = weight.codes.data<std::int8_t>() + first;
+    for (std::int64_t i = 0; i < size_; ++i) out[i] = static_cast<std::int8_t>(codes[i] + scale.zero_point);
+    return;
+  }
+  auto* out = static_cast<std::uint8_t*>(weight.codes.raw_data());
+  dispatch_element<E4m3, E2m3, E3m2, E2m1>(*scheme_.element, "GroupGrid", [&]<class Element>() {
+    const bool pairs = weight.codes.dtype() == DType::f4_e2m1;
+    for (std::int64_t i = 0; i < size_; i += pairs ? 2 : 1)
+      if (pairs)
+        out[(first + i) / 2] = pack_nibbles(Element::encode(codes[i]), Element::encode(codes[i + 1]));
+      else
+        out[first + i] = Element::encode(codes[i]);
+  });
+}
+
+GroupBounds bounds_of(const float* values, std::int64_t count) {
+  GroupBounds bounds;
+  for (std::int64_t i = 0; i < count; ++i) {
+    bounds.low = std::min(bounds.low, values[i]);
+    bounds.high = std::max(bounds.high, values[i]);
+  }
+  return bounds;
+}
+
+float best_factor(const GroupGrid& grid, const float* values, const float* importance, const GroupBounds& bounds) {
+  float best = 1, least = 0;
+  grid.with_rounding([&](const auto& rounding) {
+    for (const float factor : kFactors) {
+      const GridScale scale = grid.scale(bounds.low * factor, bounds.high * factor);
+      float error = 0;
+      for (std::int64_t i = 0; i < grid.group_size(); ++i) {
+        const float difference =
+            values[i] - scale.value(rounding(values[i] / scale.scale, 0.0f, scale.zero_point).code);
+        error += difference * difference * (importance != nullptr ? importance[i] : 1.0f);
+      }
+      if (factor != kFactors[0] && !(error < least)) continue;
+      least = error;
+      best = factor;
+    }
+  });
+  return best;
+}
+
+}  // namespace quench
