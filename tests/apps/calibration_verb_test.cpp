@@ -110,7 +110,7 @@ class CalibrationVerbSlow : public ::testing::Test {
   }
 
   static std::vector<std::string> calibrated(const std::string& method) {
-    if (method == "rtn" || method == "hqq") return {};
+    if (method == "rtn" || method == "hqq" || method == "mse") return {};
     return {"--calibration", "calibration.txt", "--calibration-samples", "40", "--calibration-seq-len", "128"};
   }
 
@@ -164,6 +164,8 @@ TEST_F(CalibrationVerbSlow, ThePerplexityOfTheCardIsThatOfTheFolder) {
   train_model("model", 1, 60);
   for (const auto& [scheme, method] : {std::pair<std::string, std::string>{"int4_weight_only_g32", "gptq"},
                                        {"int4_weight_only_g32_asym", "hqq"},
+                                       {"int3_weight_only_g64", "mse"},
+                                       {"int3_weight_only_g64", "autoround"},
                                        {"int8dyn_int8", "smoothquant"},
                                        {"float8_static", "rtn"},
                                        {"int8static_int8", "rtn"},
@@ -171,6 +173,7 @@ TEST_F(CalibrationVerbSlow, ThePerplexityOfTheCardIsThatOfTheFolder) {
     SCOPED_TRACE(scheme);
     std::vector<std::string> more;
     if (method == "rtn") more = calibrated("gptq");
+    if (method == "autoround") more = {"--iterations", "5", "--batch-size", "2"};
     const Measured measured = perplexity(scheme, method, more);
     const Outcome done = run_program(folder_->path(), {"eval", "--model", "out-" + scheme + "-" + method, "--data",
                                                        "held_out.txt", "--json", "--device", "cpu"});
@@ -178,7 +181,8 @@ TEST_F(CalibrationVerbSlow, ThePerplexityOfTheCardIsThatOfTheFolder) {
     EXPECT_NEAR(Json::parse(done.output).at("token_perplexity").as_double(), measured.after, 1e-3 * measured.after);
     const std::string card = testing::read_file(*folder_ / ("out-" + scheme + "-" + method + "/README.md"));
     EXPECT_THAT(card, HasSubstr("`" + scheme + "`"));
-    EXPECT_EQ(card.find("40 sequences of 128 tokens from calibration.txt") != std::string::npos, method != "hqq");
+    EXPECT_EQ(card.find("40 sequences of 128 tokens from calibration.txt") != std::string::npos,
+              method != "hqq" && method != "mse");
     EXPECT_THAT(card, HasSubstr("- `lm_head`: excluded"));
     EXPECT_THAT(card, HasSubstr(fmt::format("{:.4f} a token on held_out.txt", measured.after)));
   }
@@ -228,6 +232,10 @@ TEST_F(CalibrationVerbSlow, RefusesWhatMakesNoSense) {
               HasSubstr("schemes with quantized inputs"));
   EXPECT_THAT(refusal(quantize("int4_weight_only_g32", "awq", {"--damping", "0.1", "--calibration", "train.txt"})),
               HasSubstr("--damping has no effect on method awq; it acts on: gptq, smoothquant_gptq"));
+  EXPECT_THAT(refusal(quantize("int4_weight_only_g32", "gptq", {"--iterations", "9", "--calibration", "train.txt"})),
+              HasSubstr("--iterations has no effect on method gptq; it acts on: autoround"));
+  EXPECT_THAT(refusal(quantize("q4_0", "autoround", {"--format", "gguf", "--calibration", "train.txt"})),
+              HasSubstr("AutoRound has no rule for GGUF's blocks"));
   testing::write_file(*folder_ / "empty.txt", "");
   EXPECT_THAT(refusal(quantize("int4_weight_only_g32", "gptq", {"--calibration", "empty.txt"})),
               HasSubstr("hold 0 tokens"));
