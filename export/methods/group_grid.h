@@ -18,7 +18,7 @@ struct GridScale {
   float zero_point = 0;   // integers
   std::uint8_t byte = 0;  // e8m0 and e4m3 scales
 
-  // Of a code without zero point; rounded as unpack() rounds.
+  // Value of a code without zero point, rounded as unpack() rounds.
   [[nodiscard]] float value(float code) const { return (code + zero_point) * scale - zero_point * scale; }
 };
 
@@ -50,7 +50,7 @@ class FloatRounding {
   }
 
  private:
-  // Of the binade; subnormals have that of the smallest normal.
+  // Distance of codes in the binade; subnormals have that of the smallest normal.
   static float step(float scaled) {
     constexpr int kSmallest = 1 - ((1 << (Element::kBits - Element::kMantissaBits - 2)) - 1);
     const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(scaled) >> 23 & 0xFF) - 127;
@@ -70,7 +70,7 @@ class GroupGrid {
   [[nodiscard]] float steps() const noexcept { return static_cast<float>((1 << scheme_.bits) - 1); }
   // low <= 0 <= high. Rounded to the stored dtype.
   [[nodiscard]] GridScale scale(float low, float high) const;
-  // Of group `index` of `weight`, of the same form as the constructor's.
+  // Scale and zero point of group `index` of `weight`, which has the form of the constructor's.
   void store(QuantizedWeight& weight, std::int64_t index, const GridScale& scale) const;
   // Codes of the group from `first` on.
   void store(QuantizedWeight& weight, std::int64_t first, const float* codes, const GridScale& scale) const;

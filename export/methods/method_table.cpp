@@ -7,6 +7,7 @@
 #include "export/methods/hqq.h"
 #include "export/methods/rtn.h"
 #include "export/methods/smoothquant.h"
+#include "export/methods/tuned_weight.h"
 
 namespace quench {
 namespace {

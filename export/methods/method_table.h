@@ -9,7 +9,6 @@
 
 #include "export/methods/channel_scales.h"
 #include "export/methods/gptq.h"
-#include "export/methods/tuned_weight.h"
 #include "export/schemes/quantized_weight.h"
 
 namespace quench {
@@ -19,8 +18,8 @@ struct MethodOptions {
   double damping = GptqOptions().damping;
   bool activation_order = GptqOptions().activation_order;
   double smoothing = 0.5;
-  std::int64_t iterations = kTuningIterations;
-  std::int64_t batch_size = kTuningBatch;
+  std::int64_t iterations = 200;  // AutoRound's steps of a decoder layer
+  std::int64_t batch_size = 8;    // sequences of a step
 };
 inline constexpr std::string_view kDampingOption = "damping";
 inline constexpr std::string_view kActivationOrderOption = "activation_order";

@@ -23,7 +23,7 @@ void move_factor(float& factor, double gradient, float rate) {
   factor = std::clamp(factor - rate * sign(gradient), kLeastFactor, kMostFactor);
 }
 
-// Of the loss, by a group's scale and zero point.
+// Derivatives of the loss by a group's scale and zero point.
 struct ScaleGradient {
   double scale = 0, zero_point = 0;
 };

@@ -11,9 +11,6 @@
 
 namespace quench {
 
-inline constexpr int kTuningIterations = 200;
-inline constexpr int kTuningBatch = 8;  // sequences
-
 // Reason for refusal, or "".
 [[nodiscard]] std::string autoround_problem(const OperandScheme& scheme);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/system/log.h"
+#include "export/methods/tuned_weight.h"
 #include "export/ptq/fuse_scales.h"
 #include "export/ptq/layer_walk.h"
 #include "export/ptq/observers.h"

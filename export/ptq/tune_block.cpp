@@ -9,6 +9,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/global_norm.h"
 #include "core/system/log.h"
+#include "export/methods/tuned_weight.h"
 
 namespace quench {
 namespace {
@@ -143,7 +144,7 @@ class BlockTuner {
     return all;
   }
 
-  // Of the loss of these sequences at the start; gradients of the weights.
+  // Loss as a share of that of these sequences at the start; fills the gradients of the weights.
   [[nodiscard]] double relative_loss(std::span<const std::int64_t> sequences) const {
     const MemoryScope scope(MemoryCategory::activations);
     const LayerWalk::Batch batch = walk_.batch(sequences);
