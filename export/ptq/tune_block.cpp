@@ -179,17 +179,27 @@ class BlockTuner {
     return {first, first + size};
   }
 
+  [[nodiscard]] double loss_of_all() const {
+    const std::vector<double> all = losses();
+    return std::accumulate(all.begin(), all.end(), 0.0);
+  }
+
+  // The least loss on all sequences: start, last step or kept step. Batches mislead where few tokens dominate the loss.
   void finish(double start, bool better) {
-    double end = start;
+    double least = start;
+    const auto take = [&](double loss) {
+      if (!(loss < least)) return;
+      least = loss;
+      for (std::size_t w = 0; w < tuned_.size(); ++w)
+        weights_[w].layer->tuned = std::make_shared<QuantizedWeight>(tuned_[w].quantized());
+    };
+    take(loss_of_all());
     if (better) {
       for (TunedWeight& one : tuned_) one.restore();
       write_values();
-      const std::vector<double> all = losses();
-      end = std::accumulate(all.begin(), all.end(), 0.0);
+      take(loss_of_all());
     }
-    QUENCH_LOG_DEBUG("decoder layer {}: squared error {:.5g} of the tuned layer, {:.5g} before", number_, end, start);
-    for (std::size_t w = 0; w < tuned_.size(); ++w)
-      if (better && end < start) weights_[w].layer->tuned = std::make_shared<QuantizedWeight>(tuned_[w].quantized());
+    QUENCH_LOG_DEBUG("decoder layer {}: squared error {:.5g} of the tuned layer, {:.5g} before", number_, least, start);
   }
 
   const LayerWalk& walk_;
