@@ -67,7 +67,9 @@ std::string parent_path(const CLI::App& app) {
 
 // The first unknown word, an option if there is one, with the nearest option. Empty: all words are known.
 std::string unknown_word(const CLI::App& app) {
-  const std::vector<std::string> words = app.remaining();
+  std::vector<std::string> words = app.remaining();
+  if (app.get_allow_extras())  // keys of a config
+    std::erase_if(words, [](const std::string& word) { return word.substr(0, word.find('=')).find('.') != word.npos; });
   if (words.empty()) return {};
   const auto option = std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('-'); });
   if (option == words.end()) return fmt::format("unexpected argument '{}'", words.front());
@@ -324,6 +326,10 @@ std::string Command::summary() const {
 
 bool Command::hidden() const {
   return app_->get_group().empty();
+}
+
+bool Command::passes_words() const {
+  return app_->get_prefix_command();
 }
 
 bool Command::takes_other_words() const {

@@ -95,6 +95,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
         "First steps: docs/guide/getting-started.md\n"
         "Example: quench train shakespeare_char --data.train=input.txt");
     quench::add_train_verb(app);
+    quench::add_tune_verb(app);
     quench::add_run_verb(app);
     quench::add_tokenize_verb(app);
     quench::add_distill_targets_verb(app);

@@ -6,6 +6,7 @@
 
 #include "apps/common.h"
 #include "apps/options/config_arguments.h"
+#include "apps/train.h"
 #include "apps/verbs.h"
 #include "core/system/log.h"
 #include "core/system/signals.h"
@@ -32,7 +33,9 @@ void require_repeatable(const RunConfig& config, const distributed::Environment&
                   place.max_restarts, (std::filesystem::path(config.run.folder) / "config.json").string());
 }
 
-void train_verb(const ConfigArguments& arguments) {
+}  // namespace
+
+void train_as_configured(const ConfigArguments& arguments) {
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, !arguments.plans(),
       "--world-size, --node-size, --network and --gpu are for `quench estimate`; the number of processes of a run "
@@ -71,8 +74,6 @@ void train_verb(const ConfigArguments& arguments) {
   throw ExitRequest{exit_status_of_signal(result.stop_signal)};
 }
 
-}  // namespace
-
 void add_train_verb(const Command& app) {
   const Command verb = app.add_command("train", "Pre-train or fine-tune as a config says");
   verb.footer(
@@ -83,7 +84,7 @@ void add_train_verb(const Command& app) {
       "errors only. Either way the run folder's log.txt holds everything.\n"
       "CONFIG is a JSON file or a name that `quench config ls` shows; docs/reference/config.md lists every key.\n"
       "Example: quench train shakespeare_char --data.train=input.txt --training.steps=500");
-  take_raw_arguments(verb, "train", train_verb);
+  take_raw_arguments(verb, "train", train_as_configured);
 }
 
 }  // namespace quench

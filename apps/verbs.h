@@ -24,5 +24,6 @@ void add_report_verb(const Command& app);
 void add_run_verb(const Command& app);
 void add_tokenize_verb(const Command& app);
 void add_train_verb(const Command& app);
+void add_tune_verb(const Command& app);
 
 }  // namespace quench

@@ -160,7 +160,7 @@ class Completer {
     int position = positionals_;
     for (const CommandOption& option : verb_.options())
       if (option.positional() && position-- == 0) return add_values_of_type("", option.type_name());
-    if (takes_config(verb_) && positionals_ == 0) add_values_of_type("", kConfigType);
+    if (verb_.passes_words() && positionals_ == 0) add_values_of_type("", kConfigType);
   }
 
   Command program_;
