@@ -18,9 +18,13 @@
 
 namespace quench {
 
-// Formats of adapters alone, outside the table: PEFT's folder, and a GGUF file for llama.cpp's --lora.
-inline constexpr std::string_view kPeftFormat = "peft", kGgufLoraFormat = "gguf-lora";
+// Format of adapters alone: PEFT's folder. Outside the table.
+inline constexpr std::string_view kPeftFormat = "peft";
+// Format of adapters alone: a GGUF file for llama.cpp's --lora. Outside the table.
+inline constexpr std::string_view kGgufLoraFormat = "gguf-lora";
+// All formats of adapters alone.
 inline constexpr std::array kAdapterFormats = {kPeftFormat, kGgufLoraFormat};
+// Whether a format is one of kAdapterFormats.
 [[nodiscard]] constexpr bool is_adapter_format(std::string_view name) {
   return name == kPeftFormat || name == kGgufLoraFormat;
 }
