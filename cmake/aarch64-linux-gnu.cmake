@@ -29,5 +29,6 @@ if(EXISTS ${cuda}/release)
 endif()
 set(ARROW_PATH ${QUENCH_CROSS_SOURCE}/.deps/aarch64/arrow CACHE PATH "Folder with include and lib of Apache Arrow")
 
-# -R: 64 GiB of addresses. QEMU would keep 16 GiB of tables for the 4 TiB that the allocator reserves.
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64;-R;0x1000000000;-L;${CMAKE_SYSROOT})
+# By environment variables, for programs that the program starts too. 64 GiB of addresses: QEMU would keep 16 GiB of tables for
+# the 4 TiB that the allocator reserves.
+set(CMAKE_CROSSCOMPILING_EMULATOR env;QEMU_LD_PREFIX=${CMAKE_SYSROOT};QEMU_RESERVED_VA=0x1000000000;qemu-aarch64)

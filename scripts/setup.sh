@@ -93,6 +93,7 @@ record_packages() { # folder architecture
   local data=$1/var/lib/dpkg package name
   mkdir -p "$data/info" "$data/updates"
   printf '%s\n' "$2" >"$data/arch"
+  echo 1 >"$data/info/format"  # names with architectures
   for package in "$apt"/cache/archives/*.deb; do
     name=$(dpkg-deb -f "$package" Package)
     [ "$(dpkg-deb -f "$package" Multi-Arch)" != same ] || name+=:$2
