@@ -198,8 +198,11 @@ std::optional<std::string> World::wait_for_rank(int rank, const std::string& key
         wait_watched(*store_, key, std::clamp<std::chrono::milliseconds>(left, {}, kEndedPoll), watchdog_.get());
     if (value || left <= std::chrono::milliseconds(0)) return value;
     const std::optional<std::string> ended = store_->try_get(ended_rank_key(environment_.restart));
-    QUENCH_CHECK_AS(ErrorCode::failed, !ended || store_->try_get(keys + *ended),
-                    "rank {} has ended with status 0 before all ranks had met", *ended);
+    if (!ended || store_->try_get(keys + *ended)) continue;
+    const std::string reason = fmt::format("rank {} has ended with status 0 before all ranks had met", *ended);
+    // Ranks that look later name this rank, not the one that fails here.
+    (void)store_->set_if_absent(Watchdog::key(prefix_), Watchdog::ended(this->rank(), reason));
+    QUENCH_FAIL(ErrorCode::failed, "{}", reason);
   }
 }
 
