@@ -15,6 +15,7 @@ void print_saved_model(const SavedModel& saved, bool as_json) {
     return;
   }
   const ModelFolderReport& report = saved.report;
+  if (saved.plan) std::fputs(to_text(*saved.plan).c_str(), stdout);
   if (!report.layers.empty()) std::fputs(to_text(report.layers).c_str(), stdout);
   if (report.perplexity) {
     const std::string before =

@@ -21,6 +21,13 @@ void ExportOptions::add_to(const Command& verb) {
       .type_name(kExportFormatType)
       .show_default();
   quantization.add_to(verb);
+  const CommandOption bits = verb.add_option(
+      "--target-bits", target_bits,
+      "Scheme of each layer by a budget: mean bits a weight of the layers that it chooses for; --scheme "
+      "lists candidates (default: all of the format), --calibration measures sensitivities");
+  verb.add_option("--target-size", target_size,
+                  "The same for the size of the weights files: a number with MB, GB, MiB or GiB, such as 5GB")
+      .excludes(bits);
   verb.add_flag("--allow-requantize", allow_requantize,
                 "Quantize the rounded values of a model that is quantized already, at a loss");
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
@@ -53,6 +60,8 @@ SaveTarget save_target(const ExportOptions& o) {
           .overwrite = o.overwrite,
           .format = o.format,
           .quantization = o.quantization.named(),
+          .target_bits = o.target_bits,
+          .target_size = o.target_size,
           .dtype = o.dtype,
           .reader = o.reader,
           .allow_requantize = o.allow_requantize,

@@ -24,6 +24,8 @@ struct ExportOptions {
   std::string device = "cpu";
   std::string memory_limit;             // most GPU memory; empty: none
   std::vector<std::string> perplexity;  // files for the perplexity measurement
+  std::optional<double> target_bits;
+  std::string target_size;
   QuantizationOptions quantization;
   WeightsChoice weights;
 

@@ -31,7 +31,8 @@ class Chooser {
         return {nullptr, "excluded"};
       }
     LayerChoice choice{rules_.scheme, ""};
-    if (const auto mixed = rules_.mixed.find(tensor.layer); mixed != rules_.mixed.end()) choice.scheme = mixed->second;
+    if (const auto mixed = rules_.mixed.find(tensor.layer); mixed != rules_.mixed.end())
+      choice = {mixed->second, mixed->second == nullptr ? "the bit budget" : ""};
     for (std::size_t i = 0; i < rules_.rules.size(); ++i)
       if (recipes::glob_matches(rules_.rules[i].first, tensor.layer)) {
         rule_used_[i] = true;

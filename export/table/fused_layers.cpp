@@ -5,14 +5,6 @@
 namespace quench {
 namespace {
 
-// Layers of equal keys run as one.
-std::string fused_key(const ModelTensor& tensor) {
-  constexpr std::string_view kExperts = ".experts.";
-  if (tensor.parameter->experts > 0)
-    if (const std::size_t at = tensor.layer.find(kExperts); at != std::string::npos) return tensor.layer.substr(0, at);
-  return tensor.parameter->name;
-}
-
 std::string scheme_text(const Scheme* scheme) {
   return scheme == nullptr ? "no scheme" : "scheme " + scheme->name;
 }
@@ -21,9 +13,9 @@ std::string scheme_text(const Scheme* scheme) {
 std::string mixed_layer(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
   std::map<std::string, const ModelTensor*> by_layer;
   for (const ModelTensor& tensor : tensors) by_layer.try_emplace(tensor.layer, &tensor);
-  std::map<std::string, std::pair<std::string, const Scheme*>> first;  // by fused_key()
+  std::map<std::string, std::pair<std::string, const Scheme*>> first;  // by fused_layer()
   for (const auto& [layer, scheme] : chosen_schemes(tensors, rules)) {
-    const auto& [other, expected] = first.try_emplace(fused_key(*by_layer.at(layer)), layer, scheme).first->second;
+    const auto& [other, expected] = first.try_emplace(fused_layer(*by_layer.at(layer)), layer, scheme).first->second;
     if (scheme != expected)
       return fmt::format("{} has {}, {} {}", other, scheme_text(expected), layer, scheme_text(scheme));
   }
@@ -31,6 +23,13 @@ std::string mixed_layer(const std::vector<ModelTensor>& tensors, const Quantizat
 }
 
 }  // namespace
+
+std::string fused_layer(const ModelTensor& tensor) {
+  constexpr std::string_view kExperts = ".experts.";
+  if (tensor.parameter->experts > 0)
+    if (const std::size_t at = tensor.layer.find(kExperts); at != std::string::npos) return tensor.layer.substr(0, at);
+  return tensor.parameter->name;
+}
 
 std::vector<std::string> check_fused_layers(const ExportFormat& format, const std::vector<ModelTensor>& tensors,
                                             const QuantizationRules& rules, const FolderReader* named) {

@@ -6,6 +6,9 @@
 
 namespace quench {
 
+// Name of what runs as one with a linear layer: equal for its parts.
+[[nodiscard]] std::string fused_layer(const ModelTensor& tensor);
+
 // Throws bad_config naming the layers if `reader` fuses parts that have different schemes under `rules` (with
 // apply_format()). Null: returns warnings of the readers that do. Reads no values.
 [[nodiscard]] std::vector<std::string> check_fused_layers(const ExportFormat& format,

@@ -64,7 +64,7 @@ void choose_mixed_types(QuantizationRules& rules, const std::vector<ModelTensor>
         rules.scheme->name, tensor.name, written);
     for (const ModelTensor* part : named.parts[i])
       if (!part->embedding)
-        rules.mixed[part->layer] = scheme;
+        rules.mixed.try_emplace(part->layer, scheme);
       else if (rules.embeddings == nullptr && fits != nullptr)  // else in high precision
         rules.embeddings = scheme;
   }

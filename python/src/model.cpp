@@ -112,6 +112,10 @@ SaveTarget save_target(const std::filesystem::path& path, const std::string& for
       target.max_shard_bytes = nb::cast<std::int64_t>(value);
     else if (name == "perplexity")
       target.perplexity = texts();
+    else if (name == "target_bits")
+      target.target_bits = nb::cast<double>(value);
+    else if (name == "target_size")
+      target.target_size = nb::cast<std::string>(value);
     else if (name == "method")
       q.method = nb::cast<std::string>(value);
     else if (name == "rules")
@@ -141,12 +145,13 @@ SaveTarget save_target(const std::filesystem::path& path, const std::string& for
     else if (name == "batch_size")
       q.batch_size = nb::cast<std::int64_t>(value);
     else
-      QUENCH_FAIL(ErrorCode::bad_config,
-                  "no option \"{}\" of a saved model; options: overwrite, dtype, reader, allow_requantize, sparsity, "
-                  "tokenizer, max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix, "
-                  "save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing, iterations, "
-                  "batch_size",
-                  name);
+      QUENCH_FAIL(
+          ErrorCode::bad_config,
+          "no option \"{}\" of a saved model; options: overwrite, dtype, reader, allow_requantize, sparsity, "
+          "tokenizer, max_shard_bytes, perplexity, target_bits, target_size, method, rules, embeddings, exclude, "
+          "calibration, imatrix, save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, "
+          "smoothing",
+          name);
   }
   return target;
 }
@@ -208,9 +213,9 @@ void bind_model(nb::module_& module) {
            "  format: as ``quench export --format``.\n"
            "  scheme: quantization scheme; \"\": dense weights.\n"
            "  options: the other options of ``quench export``: dtype, overwrite, reader, allow_requantize, sparsity,\n"
-           "    tokenizer, max_shard_bytes, perplexity, method, rules, embeddings, exclude, calibration, imatrix,\n"
-           "    save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, smoothing, iterations,\n"
-           "    batch_size.\n\n"
+           "    tokenizer, max_shard_bytes, perplexity, target_bits, target_size, method, rules, embeddings, exclude,\n"
+           "    calibration, imatrix, save_imatrix, calibration_samples, calibration_seq_len, damping, act_order,\n"
+           "    smoothing, iterations, batch_size.\n\n"
            "Returns: dict with \"output\", \"scheme\", \"file_bytes\", ... as ``quench export --json``.")
       .def("quantize", quantize, nb::arg("path"), nb::arg("scheme"), nb::arg("format") = "compressed-tensors",
            nb::arg("options"),

@@ -55,6 +55,27 @@ void dequantize(nn::CausalLm& model) {
   });
 }
 
+// Sets the schemes of the rules by the budget.
+SchemePlan choose_schemes(nn::CausalLm& model, SavePlan& plan, DType dtype) {
+  QuantizationRules& rules = *plan.rules;
+  std::vector<ModelTensor> tensors = model_tensors(model, dtype);
+  nn::ModelConfig folded = model.config();
+  if (!plan.format->mtp) leave_out_mtp(tensors, folded);
+  if (plan.format->fold != nullptr) plan.format->fold(tensors, folded);
+  rules.scale_dtype = plan.format->scale_dtype;
+  rules.experts = plan.format->experts;
+  rules.kept = plan.format->kept;
+  rules.scales = nullptr;  // trained for one scheme
+  const std::string option = plan.target.target_bits
+                                 ? fmt::format("{} {:g}", plan.key("target_bits"), *plan.target.target_bits)
+                                 : fmt::format("{} {}", plan.key("target_size"), plan.target.target_size);
+  SchemePlan chosen =
+      plan_schemes(model, tensors, model.config(), rules, *plan.format, plan.reader, *plan.budget, option);
+  apply_plan(chosen, rules);
+  if (!needs_calibration(rules) && !uses_importance(rules)) rules.calibration = nullptr;
+  return chosen;
+}
+
 std::string names_of(const std::vector<std::string>& paths) {
   std::vector<std::string> names;
   for (const std::string& path : paths) names.push_back(fs::path(path).filename().string());
@@ -88,7 +109,7 @@ SavedModel Model::save_planned(SavePlan plan) {
                source);
   const DType dtype = saved_dtype(plan, model_->options().dtype);
   SavedModel saved{.path = plan.place.folder, .format = std::string(plan.format->name), .dtype = dtype};
-  saved.unfit = check_readers_of(*model_, plan, dtype);
+  if (!plan.budget) saved.unfit = check_readers_of(*model_, plan, dtype);
   plan.place.kept = {stored_.files, plan.target.tokenizer};
   if (is_quantized_ && plan.rules) {
     dequantize(*model_);
@@ -100,10 +121,14 @@ SavedModel Model::save_planned(SavePlan plan) {
   if (plan.rules || !plan.target.perplexity.empty()) {
     const auto tokenizer = find_tokenizer(plan.target.tokenizer);
     if (tokenizer != nullptr) check_tokenizer(*tokenizer);
-    if (plan.rules && (needs_calibration(*plan.rules) || uses_importance(*plan.rules)))
+    if (plan.rules && (plan.budget || needs_calibration(*plan.rules) || uses_importance(*plan.rules)))
       plan.rules->calibration =
           read_calibration_data(plan.target.quantization, tokenizer.get(), config(), stored_.missing);
     if (!plan.target.perplexity.empty()) plan.perplexity = perplexity_meter(plan.target.perplexity, tokenizer.get());
+  }
+  if (plan.budget) {
+    saved.plan = choose_schemes(*model_, plan, dtype);
+    (void)check_readers_of(*model_, plan, dtype);
   }
   return write(plan, std::move(saved));
 }

@@ -15,6 +15,7 @@ struct SavePlan {
   const ExportFormat* format = nullptr;  // null: adapters alone
   const FolderReader* reader = nullptr;  // null: any
   std::optional<QuantizationRules> rules = {};
+  std::optional<BitBudget> budget = {};  // the scheme of `rules` is its first candidate
   std::optional<Sparsity24> sparsity = {};
   std::function<double(nn::CausalLm&)> perplexity = {};
 

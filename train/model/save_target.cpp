@@ -1,5 +1,8 @@
 #include "train/model/save_target.h"
 
+#include <algorithm>
+
+#include "core/memory/memory_limit.h"
 #include "core/system/log.h"
 #include "core/system/output_file.h"
 #include "export/formats/gguf/writer.h"
@@ -10,12 +13,16 @@
 namespace quench {
 namespace {
 
+constexpr double kMostTargetBits = 32;
+constexpr std::string_view kByteFormat = "torchao";
+
 // Adapters are stored as trained.
 void refuse_options_of_models(const SavePlan& plan) {
   const SaveTarget& target = plan.target;
   const QuantizationSection& section = target.quantization;
   for (const auto& [member, given] :
        {std::pair("sparsity", !target.sparsity.empty()), std::pair("scheme", !section.scheme.empty()),
+        std::pair("target_bits", target.target_bits.has_value()), std::pair("target_size", !target.target_size.empty()),
         std::pair("rules", !section.rules.empty()), std::pair("embeddings", !section.embeddings.empty()),
         std::pair("calibration", !section.calibration.empty()), std::pair("imatrix", !section.imatrix.empty()),
         std::pair("save_imatrix", !section.save_imatrix.empty()), std::pair("perplexity", !target.perplexity.empty())})
@@ -24,16 +31,66 @@ void refuse_options_of_models(const SavePlan& plan) {
                     plan.key(member), plan.key("format"), target.format);
 }
 
-std::optional<QuantizationRules> resolved_rules(const SavePlan& plan) {
-  return resolve_quantization(
-      plan.target.quantization,
-      {.key = [&](std::string_view member) { return plan.key(member); },
-       .report =
-           [&](std::string_view member, const std::string& reason) {
-             QUENCH_FAIL(ErrorCode::bad_config, "{} {}", plan.key(member), reason);
-           },
-       .warn = [&](std::string_view member,
-                   const std::string& reason) { QUENCH_LOG_WARN("{} {}", plan.key(member), reason); }});
+std::optional<QuantizationRules> resolved_rules(const SavePlan& plan, const QuantizationSection& section) {
+  return resolve_quantization(section, {.key = [&](std::string_view member) { return plan.key(member); },
+                                        .report =
+                                            [&](std::string_view member, const std::string& reason) {
+                                              QUENCH_FAIL(ErrorCode::bad_config, "{} {}", plan.key(member), reason);
+                                            },
+                                        .warn =
+                                            [&](std::string_view member, const std::string& reason) {
+                                              const bool measures = plan.budget.has_value() && member == "calibration";
+                                              if (!measures) QUENCH_LOG_WARN("{} {}", plan.key(member), reason);
+                                            }});
+}
+
+// Limits of a budget, without candidates; nullopt: none.
+std::optional<BitBudget> asked_budget(const SavePlan& plan) {
+  const SaveTarget& target = plan.target;
+  if (!target.target_bits && target.target_size.empty()) return std::nullopt;
+  const std::string bits = plan.key("target_bits"), size = plan.key("target_size");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !target.target_bits || target.target_size.empty(),
+                  "{} and {} are two budgets: name one", bits, size);
+  BitBudget budget;
+  if (target.target_bits) {
+    budget.bits = *target.target_bits;
+    QUENCH_CHECK_AS(ErrorCode::bad_config, budget.bits > 0 && budget.bits <= kMostTargetBits,
+                    "{} {}: expected bits a weight, more than 0 and at most {}", bits, budget.bits, kMostTargetBits);
+    return budget;
+  }
+  const auto bytes = parse_memory_size(target.target_size);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, bytes.has_value(),
+                  "{} '{}' is no size of 1 MiB or more; expected a number with MB, GB, MiB or GiB, such as 5GB", size,
+                  target.target_size);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, plan.format->name != kByteFormat,
+                  "{} has no effect on format {}, which stores integers of any width in 8 bits; use {}", size,
+                  kByteFormat, bits);
+  budget.bytes = *bytes;
+  return budget;
+}
+
+// Rules under the first candidate, and the candidates.
+void choose_candidates(SavePlan& plan) {
+  QuantizationSection section = plan.target.quantization;
+  const std::string names = section.scheme, key = plan.key("scheme");
+  const bool with_importance = !section.imatrix.empty() || !section.calibration.empty();
+  plan.budget->candidates = candidate_schemes(names, *plan.format, plan.reader, with_importance, key);
+  const auto first =
+      std::ranges::find_if(plan.budget->candidates, [](const Scheme* scheme) { return scheme != nullptr; });
+  section.scheme = (*first)->name;
+  plan.rules = resolved_rules(plan, section);
+  if (plan.format->tied_embeddings && !section.exclude) plan.rules->exclude.clear();  // with the head
+  const Quantizer& quantizer = *plan.rules->quantizer;
+  std::string reason;
+  std::erase_if(plan.budget->candidates, [&](const Scheme* scheme) {
+    const std::string problem = scheme == nullptr ? "" : quantizer.problem(*scheme);
+    if (!problem.empty()) reason = problem;
+    return !problem.empty();
+  });
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  std::ranges::any_of(plan.budget->candidates, [](const Scheme* scheme) { return scheme != nullptr; }),
+                  "{} {} suits none of the schemes that {} may choose: {}", plan.key("method"), section.method,
+                  plan.key(plan.budget->bits > 0 ? "target_bits" : "target_size"), reason);
 }
 
 std::string_view weights_file_of_adapters(std::string_view format) {
@@ -75,9 +132,13 @@ void check_matrix_files(const SavePlan& plan) {
 void choose_format(SavePlan& plan) {
   const SaveTarget& target = plan.target;
   plan.format = &require_export_format(target.format, plan.key("format"));
-  plan.rules = resolved_rules(plan);
-  check_format_and_rules(*plan.format, plan.rules ? &*plan.rules : nullptr);
   if (!target.reader.empty()) plan.reader = &folder_readers().require(target.reader, plan.key("reader"));
+  plan.budget = asked_budget(plan);
+  if (plan.budget)
+    choose_candidates(plan);
+  else
+    plan.rules = resolved_rules(plan, target.quantization);
+  check_format_and_rules(*plan.format, plan.rules ? &*plan.rules : nullptr);
   refuse_unreadable(plan);
   check_matrix_files(plan);
   QUENCH_CHECK_AS(ErrorCode::bad_config, target.dtype != "f16" || !plan.rules,
@@ -120,6 +181,7 @@ Json to_json(const SavedModel& saved) {
   json.set("parameters", saved.parameters);
   json.set("scheme", saved.scheme.empty() ? Json() : Json(saved.scheme));
   if (saved.unfit) json.set("unfit", to_json(*saved.unfit));
+  if (saved.plan) json.set("plan", to_json(*saved.plan));
   json.set("layers", to_json(report.layers));
   json.set("file_bytes", report.file_bytes);
   if (report.perplexity_before) json.set("perplexity_before", *report.perplexity_before);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "export/budget/bit_budget.h"
 #include "export/table/unfit_scheme.h"
 #include "train/config/sections/quantization_section.h"
 #include "train/model_folder/model_folder.h"
@@ -20,11 +21,15 @@ struct SaveTarget {
   bool overwrite = false;                 // into a folder with other files, replacing only those of the same names
   std::string format = "hf";              // a name of export_format_names(), or of kAdapterFormats: adapters alone
   QuantizationSection quantization = {};  // without a scheme: dense weights
-  std::string dtype = "auto";             // as opened; or f32, bf16, or f16 for weights that are not quantized
-  std::string reader = {};                // a name of folder_readers(), which must run the model; empty: any
-  bool allow_requantize = false;          // quantizes the dequantized values of a quantized model
-  std::string sparsity = {};              // pruning before, a name of recipes::sparsity_choices(); empty: none
-  std::string tokenizer = {};             // file or folder; empty: the model's
+  // Scheme of each layer by a budget (export/budget/bit_budget.h), one of the two; `quantization.scheme` then lists
+  // candidates. Mean bits a weight; size of the weights files: "5GB", "800MiB".
+  std::optional<double> target_bits = {};
+  std::string target_size = {};
+  std::string dtype = "auto";     // as opened; or f32, bf16, or f16 for weights that are not quantized
+  std::string reader = {};        // a name of folder_readers(), which must run the model; empty: any
+  bool allow_requantize = false;  // quantizes the dequantized values of a quantized model
+  std::string sparsity = {};      // pruning before, a name of recipes::sparsity_choices(); empty: none
+  std::string tokenizer = {};     // file or folder; empty: the model's
   std::int64_t max_shard_bytes = 5'000'000'000;
   std::vector<std::string> perplexity = {};  // data of perplexities for the report and the model card; empty: none
   // Name in messages of a member, or of one of `quantization`; unset: the member's own.
@@ -40,6 +45,7 @@ struct SavedModel {
   std::int64_t parameters = 0;            // 0 for adapters alone
   std::size_t adapted_layers = 0;         // number of layers, for adapters alone
   std::optional<UnfitScheme> unfit = {};  // layers that the scheme does not suit
+  std::optional<SchemePlan> plan = {};    // choice by a budget
   ModelFolderReport report = {};
 };
 

@@ -1,0 +1,51 @@
+#pragma once
+// Sensitivity of a model's output to errors of its weights, measured on calibration data.
+
+#include <map>
+#include <vector>
+
+#include "export/ptq/quantize_model.h"
+
+namespace quench {
+
+// Part of a cost of errors e of a weight [N,K]: the sum over rows i and columns j of rows[i] * columns[j] * e_ij^2.
+struct ErrorWeights {
+  std::vector<double> rows;     // [N]
+  std::vector<double> columns;  // [K]
+};
+
+// Fisher information of weights, factored by layer: the mean squares of a layer's inputs by column, times those of the
+// loss's gradients with respect to its outputs by row, for next tokens drawn from the model's own distribution. Half
+// the sum over squared errors is the expected KL divergence of the perturbed model, in nats a token, as far as errors
+// are small and independent.
+class Sensitivity {
+ public:
+  // One forward and one backward pass over the first sequences of `data`, at most 16384 tokens (at least one sequence).
+  // Layers compute in high precision, as they do afterwards. Deterministic. Throws nonfinite naming the layer.
+  Sensitivity(nn::CausalLm& model, const CalibrationData& data);
+
+  // Of a linear layer, an expert's matrix, or the embedding table, where lookups of all tokens count alike; tied, it
+  // counts as head too. Empty: no data, such as of an expert that no token reaches, or of an MTP layer.
+  [[nodiscard]] std::vector<ErrorWeights> of(const ModelTensor& tensor) const;
+  [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
+
+  // Sums of squares of one matrix's inputs and output gradients.
+  struct Sums {
+    std::vector<double> inputs, gradients;  // [K], [N]
+    std::int64_t tokens = 0;
+  };
+
+ private:
+  using ByParameter = std::map<const nn::Parameter*, std::vector<Sums>>;  // one, or one per expert
+
+  void run(nn::CausalLm& model, const std::vector<std::int32_t>& sequence, std::uint64_t number);
+  [[nodiscard]] Tensor draw_labels(const Tensor& logits, std::uint64_t number);
+
+  ByParameter linear_;
+  Sums head_, table_;  // head: gradients are those of logits; table: gradients [K] are those of its outputs
+  std::int64_t tokens_ = 0;
+  bool tied_ = false;
+  const nn::Parameter* head_weight_ = nullptr;
+};
+
+}  // namespace quench
