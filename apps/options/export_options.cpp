@@ -26,7 +26,7 @@ void ExportOptions::add_to(const Command& verb) {
       "Scheme of each layer by a budget: mean bits a weight of the layers that it chooses for; --scheme "
       "lists candidates (default: all of the format), --calibration measures sensitivities");
   verb.add_option("--target-size", target_size,
-                  "The same for the size of the weights files: a number with MB, GB, MiB or GiB, such as 5GB")
+                  "The same for the size of the weights files: a number with kB, MB, GB, KiB, MiB or GiB, such as 5GB")
       .excludes(bits);
   verb.add_flag("--allow-requantize", allow_requantize,
                 "Quantize the rounded values of a model that is quantized already, at a loss");

@@ -16,7 +16,7 @@ namespace {
 
 // Upper bounds of what files hold beside values: GGUF names and pads each tensor and stores the vocabulary, safetensors
 // name up to four tensors for a layer.
-constexpr std::int64_t kFileBytes = 16384, kGgufTensorBytes = 160, kGgufTokenBytes = 40, kTensorBytes = 640;
+constexpr std::int64_t kFileBytes = 4096, kGgufTensorBytes = 160, kGgufTokenBytes = 40, kTensorBytes = 640;
 
 std::int64_t high_precision_bits(const ModelTensor& tensor) {
   return tensor.shape.numel() * static_cast<std::int64_t>(byte_size(tensor.dtype)) * 8;

@@ -18,6 +18,10 @@ struct BitBudget {
   std::vector<const Scheme*> candidates;  // null: high precision
 };
 
+// "5GB", "800MiB", also kB, MB, KiB and GiB (10^3 or 2^10 and their powers); fractions allowed. nullopt: another form,
+// or less than 1 byte.
+[[nodiscard]] std::optional<std::int64_t> parse_file_size(std::string_view text) noexcept;
+
 // `names`: separated by commas, "none" for high precision; empty: weight-only schemes of the format, in high precision
 // too. GGUF: its types, those that need an importance matrix only if there is one. Else symmetric integers of 2 to 8
 // bits in groups that `reader` (null: any reader of the format) runs. Throws bad_config naming `key`.

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
 
 #include "export/budget/bit_budget.h"
 #include "export/mixes/tensor_types.h"
@@ -30,11 +33,18 @@ bool is_run(const Scheme& scheme, const ExportFormat& format, const FolderReader
   });
 }
 
+// GGUF stores other schemes in blocks of more bits.
+bool stores_own_bits(const Scheme& scheme, const ExportFormat& format) {
+  return format.weights_file.empty() || scheme.weights.blocks.has_value();
+}
+
 std::vector<const Scheme*> all_candidates(const ExportFormat& format, const FolderReader* reader,
                                           bool with_importance) {
   std::vector<const Scheme*> candidates;
   for (const Scheme& scheme : scheme_table()) {
-    if (scheme.inputs || !format.problem(scheme).empty() || !is_run(scheme, format, reader)) continue;
+    if (scheme.inputs || !stores_own_bits(scheme, format) || !format.problem(scheme).empty() ||
+        !is_run(scheme, format, reader))
+      continue;
     if (scheme.weights.blocks ? is_general_type(scheme, with_importance) : is_group_integer(scheme))
       candidates.push_back(&scheme);
   }
@@ -43,6 +53,22 @@ std::vector<const Scheme*> all_candidates(const ExportFormat& format, const Fold
 }
 
 }  // namespace
+
+std::optional<std::int64_t> parse_file_size(std::string_view text) noexcept {
+  static constexpr std::array<std::pair<std::string_view, double>, 6> kUnits{
+      {{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}}};
+  constexpr double kMostBytes = 0x1p60;
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc()) return std::nullopt;
+  std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  for (const auto& [name, bytes] : kUnits)
+    if (unit == name && number * bytes >= 1 && number * bytes <= kMostBytes)
+      return static_cast<std::int64_t>(number * bytes);
+  return std::nullopt;
+}
 
 std::vector<const Scheme*> candidate_schemes(std::string_view names, const ExportFormat& format,
                                              const FolderReader* reader, bool with_importance, std::string_view key) {
@@ -57,10 +83,16 @@ std::vector<const Scheme*> candidate_schemes(std::string_view names, const Expor
   while (true) {
     const std::size_t comma = names.find(',');
     const std::string_view name = names.substr(0, comma);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !name.empty(),
+                    "{}: expected names of schemes with commas between them, got one that is empty", key);
     const Scheme* scheme = name == kNone ? nullptr : &require_layer_scheme(name, key);
     QUENCH_CHECK_AS(ErrorCode::bad_config, scheme == nullptr || !scheme->inputs,
                     "{} '{}' quantizes inputs; a budget chooses among weight-only schemes", key, name);
     if (scheme != nullptr) check_format_and_scheme(format, scheme);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, scheme == nullptr || stores_own_bits(*scheme, format),
+                    "{} '{}' is stored in blocks of more bits by format {}; a budget chooses among its own types, such "
+                    "as q4_0 and q6_k",
+                    key, name, format.name);
     if (std::ranges::find(candidates, scheme) == candidates.end()) candidates.push_back(scheme);
     if (comma == std::string_view::npos) break;
     names.remove_prefix(comma + 1);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/memory/memory_limit.h"
 #include "core/system/log.h"
 #include "core/system/output_file.h"
 #include "export/formats/gguf/writer.h"
@@ -58,9 +57,9 @@ std::optional<BitBudget> asked_budget(const SavePlan& plan) {
                     "{} {}: expected bits a weight, more than 0 and at most {}", bits, budget.bits, kMostTargetBits);
     return budget;
   }
-  const auto bytes = parse_memory_size(target.target_size);
+  const auto bytes = parse_file_size(target.target_size);
   QUENCH_CHECK_AS(ErrorCode::bad_config, bytes.has_value(),
-                  "{} '{}' is no size of 1 MiB or more; expected a number with MB, GB, MiB or GiB, such as 5GB", size,
+                  "{} '{}' is no size: expected a number above 0 with kB, MB, GB, KiB, MiB or GiB, such as 5GB", size,
                   target.target_size);
   QUENCH_CHECK_AS(ErrorCode::bad_config, plan.format->name != kByteFormat,
                   "{} has no effect on format {}, which stores integers of any width in 8 bits; use {}", size,
