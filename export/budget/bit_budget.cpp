@@ -196,17 +196,11 @@ class Planner {
     if (sensitivity != nullptr && weights.empty())
       QUENCH_LOG_WARN("{}: no calibration tokens reach it: its errors do not count in the budget", tensor.layer);
     if (sensitivity == nullptr) weights = {relative_weights(weight, columns)};
-    if (columns.empty() && rules_.with_importance && weights.size() == 1 && in_decoder(tensor))
-      columns.assign(weights.front().columns.begin(), weights.front().columns.end());
+    if (sensitivity != nullptr && columns.empty()) columns = sensitivity->inputs(tensor);
     for (std::size_t i = 0; i < group.schemes.size(); ++i)
       if (group.schemes[i] != nullptr)
         group.options[i].cost += rounding_cost(weight, group.schemes[i]->weights, tensor.name, weights,
                                                rules_.scale_dtype, uses_importance(rules_) ? columns : no_columns_);
-  }
-
-  // An importance matrix has no other layers.
-  static bool in_decoder(const ModelTensor& tensor) {
-    return !tensor.embedding && tensor.layer.starts_with("model.layers.");
   }
 
   const nn::ModelConfig& config_;

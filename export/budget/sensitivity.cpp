@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "core/number/random.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
 #include "export/imatrix/importance.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/modules/linear.h"
@@ -40,6 +42,26 @@ void add_squares(const Tensor& values, std::int64_t first, std::int64_t count, s
                   "{}: the calibration data lead to NaN or infinite inputs or gradients", layer);
 }
 
+// Of tokens [first, first + count).
+void add_gradient(const Tensor& x, const Tensor& gradient, std::int64_t first, std::int64_t count,
+                  Sensitivity::Sums& sums, std::string_view layer) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor dw = Tensor::empty({gradient.size(1), x.size(1)}, DType::f32, x.device());
+  gemm({.a = gradient.narrow(0, first, count), .b = x.narrow(0, first, count), .c = dw, .transpose_a = true});
+  const Tensor host = dw.to(Device{});
+  const std::int64_t rows = host.size(0), columns = host.size(1);
+  sums.rows.resize(static_cast<std::size_t>(rows));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const double value = host.data<float>()[row * columns + c];
+      sum += value * value;
+    }
+    sums.rows[static_cast<std::size_t>(row)] += sum;
+  }
+  add_squares(host, 0, rows, sums.columns, layer);
+}
+
 // `y` as a variable whose gradient `read` sees before the layer's backward function.
 Variable observed(const Variable& y, const std::function<void(const Tensor& gradient)>& read) {
   Variable seen(y.value());
@@ -62,9 +84,10 @@ class LinearSums final : public nn::LinearObserver {
                                  const nn::Weight& bias) const override {
     add_squares(host_values(x.value()), 0, x.value().size(0), sums_.inputs, name_);
     sums_.tokens += x.value().size(0);
-    return observed(wrapped().apply(x, weight, bias), [&sums = sums_, name = name_](const Tensor& gradient) {
-      add_squares(host_values(gradient), 0, gradient.size(0), sums.gradients, name);
-    });
+    return observed(wrapped().apply(x, weight, bias),
+                    [&sums = sums_, name = name_, inputs = x.value()](const Tensor& gradient) {
+                      add_gradient(inputs, gradient, 0, inputs.size(0), sums, name);
+                    });
   }
 
   std::string name_;
@@ -85,17 +108,16 @@ class ExpertSums final : public nn::ExpertKernel {
       parts.emplace_back(begin, static_cast<std::int64_t>(counts.data<float>()[at]));
       begin = ends.data<std::int32_t>()[at];
     }
-    const Tensor inputs = host_values(x.value());
+    const Tensor host = host_values(x.value());
     for (std::size_t e = 0; e < parts.size(); ++e) {
-      if (parts[e].second > 0) add_squares(inputs, parts[e].first, parts[e].second, sums_[e].inputs, name_);
+      if (parts[e].second > 0) add_squares(host, parts[e].first, parts[e].second, sums_[e].inputs, name_);
       sums_[e].tokens += parts[e].second;
     }
     return observed(nn::high_precision_expert_kernel()->apply(x, weight, rows),
-                    [&sums = sums_, name = name_, parts](const Tensor& gradient) {
-                      const Tensor values = host_values(gradient);
+                    [&sums = sums_, name = name_, parts, inputs = x.value()](const Tensor& gradient) {
                       for (std::size_t e = 0; e < parts.size(); ++e)
                         if (parts[e].second > 0)
-                          add_squares(values, parts[e].first, parts[e].second, sums[e].gradients, name);
+                          add_gradient(inputs, gradient, parts[e].first, parts[e].second, sums[e], name);
                     });
   }
   [[nodiscard]] std::string_view name() const override { return "observed"; }
@@ -155,7 +177,7 @@ Sensitivity::Sensitivity(nn::CausalLm& model, const CalibrationData& data) {
 
 Tensor Sensitivity::draw_labels(const Tensor& logits, std::uint64_t number) {
   const std::int64_t rows = logits.size(0), vocabulary = logits.size(1);
-  head_.gradients.resize(static_cast<std::size_t>(vocabulary));
+  head_.rows.resize(static_cast<std::size_t>(vocabulary));
   const Tensor labels = Tensor::empty({rows}, DType::i32);
   std::vector<double> p(static_cast<std::size_t>(vocabulary));
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -171,7 +193,7 @@ Tensor Sensitivity::draw_labels(const Tensor& logits, std::uint64_t number) {
     std::int64_t label = -1;
     for (std::int64_t v = 0; v < vocabulary; ++v) {
       const double share = p[static_cast<std::size_t>(v)] / sum;
-      head_.gradients[static_cast<std::size_t>(v)] += share * (1 - share);
+      head_.rows[static_cast<std::size_t>(v)] += share * (1 - share);
       below += p[static_cast<std::size_t>(v)];
       if (label < 0 && (below > drawn || v + 1 == vocabulary)) label = v;
     }
@@ -216,32 +238,44 @@ void Sensitivity::run(nn::CausalLm& model, const std::vector<std::int32_t>& sequ
     loss = model.head_loss(hidden, draw_labels(model.logits(hidden).to(Device{}), number).to(device), 1.0f);
   }
   tape.backward(loss);
-  add_squares(host_values(rows.grad()), 0, tokens, table_.gradients, "model.embed_tokens");
+  add_squares(host_values(rows.grad()), 0, tokens, table_.columns, "model.embed_tokens");
+}
+
+const Sensitivity::Sums* Sensitivity::sums_of(const ModelTensor& tensor) const {
+  const auto found = linear_.find(tensor.parameter);
+  if (tensor.embedding || found == linear_.end()) return nullptr;
+  const Sums& sums = found->second.at(static_cast<std::size_t>(matrix_of(tensor)));
+  return sums.tokens == 0 || sums.rows.empty() ? nullptr : &sums;
+}
+
+std::vector<float> Sensitivity::inputs(const ModelTensor& tensor) const {
+  const Sums* sums = sums_of(tensor);
+  if (sums == nullptr) return {};
+  std::vector<float> means;
+  for (const double sum : sums->inputs) means.push_back(static_cast<float>(sum / static_cast<double>(sums->tokens)));
+  return means;
 }
 
 std::vector<ErrorWeights> Sensitivity::of(const ModelTensor& tensor) const {
   const double each = 0.5 / static_cast<double>(tokens_);
-  const ErrorWeights as_head{head_.gradients, scaled(head_.inputs, each / static_cast<double>(tokens_))};
+  const ErrorWeights as_head{head_.rows, scaled(head_.inputs, each / static_cast<double>(tokens_))};
   if (tensor.embedding) {
     const auto rows = static_cast<std::size_t>(tensor.shape[0]);
     std::vector<ErrorWeights> weights{
-        {std::vector<double>(rows, 1.0 / static_cast<double>(rows)), scaled(table_.gradients, each)}};
+        {std::vector<double>(rows, 1.0 / static_cast<double>(rows)), scaled(table_.columns, each)}};
     if (tied_) weights.push_back(as_head);
     return weights;
   }
   if (tensor.parameter == head_weight_) return {as_head};
-  const auto found = linear_.find(tensor.parameter);
-  if (found == linear_.end()) return {};
-  const std::int64_t expert = matrix_of(tensor);
-  const Sums& sums = found->second.at(static_cast<std::size_t>(expert));
-  if (sums.tokens == 0 || sums.gradients.empty()) return {};
-  const std::int64_t part = std::ssize(sums.gradients);
-  const std::int64_t first = tensor.piece->row_begin - expert * part;
-  QUENCH_CHECK(first >= 0 && first + tensor.shape[0] <= part, "{}: rows outside of its weight", tensor.name);
-  return {{scaled(std::span(sums.gradients)
-                      .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(tensor.shape[0])),
-                  1.0 / static_cast<double>(sums.tokens)),
-           scaled(sums.inputs, each)}};
+  const Sums* sums = sums_of(tensor);
+  if (sums == nullptr) return {};
+  const double total = std::accumulate(sums->rows.begin(), sums->rows.end(), 0.0);
+  if (total == 0) return {};
+  const std::int64_t rows = std::ssize(sums->rows), first = tensor.piece->row_begin - matrix_of(tensor) * rows;
+  QUENCH_CHECK(first >= 0 && first + tensor.shape[0] <= rows, "{}: rows outside of its weight", tensor.name);
+  const auto own =
+      std::span(sums->rows).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(tensor.shape[0]));
+  return {{scaled(own, 1.0), scaled(sums->columns, each / total)}};
 }
 
 }  // namespace quench

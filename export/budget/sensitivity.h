@@ -14,10 +14,10 @@ struct ErrorWeights {
   std::vector<double> columns;  // [K]
 };
 
-// Fisher information of weights, factored by layer: the mean squares of a layer's inputs by column, times those of the
-// loss's gradients with respect to its outputs by row, for next tokens drawn from the model's own distribution. Half
-// the sum over squared errors is the expected KL divergence of the perturbed model, in nats a token, as far as errors
-// are small and independent.
+// Fisher information of weights: the squares of the gradients of each sequence's loss, for next tokens drawn from the
+// model's own distribution, as their sums by row and by column (F_ij: row sum i * column sum j / total). Half the sum
+// of F_ij * e_ij^2 is the expected KL divergence of the perturbed model, in nats a token, as far as errors are small
+// and independent of each other.
 class Sensitivity {
  public:
   // One forward and one backward pass over the first sequences of `data`, at most 16384 tokens (at least one sequence).
@@ -29,20 +29,24 @@ class Sensitivity {
   [[nodiscard]] std::vector<ErrorWeights> of(const ModelTensor& tensor) const;
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
 
-  // Sums of squares of one matrix's inputs and output gradients.
+  // Mean squares of a linear layer's inputs [K]; empty: no data, or another tensor.
+  [[nodiscard]] std::vector<float> inputs(const ModelTensor& tensor) const;
+
+  // Of one matrix [N,K]: sums of squares of inputs [K], and of weight gradients by row [N] and by column [K].
   struct Sums {
-    std::vector<double> inputs, gradients;  // [K], [N]
+    std::vector<double> inputs, rows, columns;
     std::int64_t tokens = 0;
   };
 
  private:
+  [[nodiscard]] const Sums* sums_of(const ModelTensor& tensor) const;     // null: no data
   using ByParameter = std::map<const nn::Parameter*, std::vector<Sums>>;  // one, or one per expert
 
   void run(nn::CausalLm& model, const std::vector<std::int32_t>& sequence, std::uint64_t number);
   [[nodiscard]] Tensor draw_labels(const Tensor& logits, std::uint64_t number);
 
   ByParameter linear_;
-  Sums head_, table_;  // head: gradients are those of logits; table: gradients [K] are those of its outputs
+  Sums head_, table_;  // rows of the head: of the logits' gradients; columns of the table: of its outputs'
   std::int64_t tokens_ = 0;
   bool tied_ = false;
   const nn::Parameter* head_weight_ = nullptr;

@@ -32,7 +32,7 @@ struct Tiny {
           x *= 5;
     tensors = model_tensors(model, DType::f32);
     CalibrationData data{.source = "test"};
-    for (int s = 0; s < 24; ++s) {
+    for (int s = 0; s < 16; ++s) {
       data.sequences.emplace_back();
       for (int i = 0; i < 48; ++i) data.sequences.back().push_back((5 * i * i + 17 * s) % 96);
     }
@@ -109,18 +109,20 @@ TEST(Sensitivity, PredictsTheDivergenceOfTheOutputs) {
   for (const char* family : {"LlamaForCausalLM", "MixtralForCausalLM"}) {
     Tiny tiny(family);
     const Sensitivity sensitivity(tiny.model, *tiny.rules.calibration);
-    EXPECT_EQ(sensitivity.tokens(), 24 * 48);
+    EXPECT_EQ(sensitivity.tokens(), 16 * 48);
     const std::vector<double> before = tiny.log_probabilities();
     int compared = 0;
     for (const ModelTensor& tensor : tiny.tensors) {
       if (tensor.layer.empty() || tensor.embedding) continue;
+      // Errors before a router change its choice, at which no derivative looks.
+      if (tiny.config.experts.count > 0 && !tensor.layer.starts_with("model.layers.1.block_sparse_moe")) continue;
       SCOPED_TRACE(tensor.name);
       const std::vector<ErrorWeights> weights = sensitivity.of(tensor);
       ASSERT_EQ(weights.size(), 1u);
-      const Tensor values = tensor.parameter->variable.value().narrow(0, tensor.piece->row_begin, tensor.piece->rows);
+      Tensor values = tensor.parameter->variable.value().narrow(0, tensor.piece->row_begin, tensor.piece->rows);
       const Tensor kept = values.clone();
       double predicted = 0, measured = 0;
-      for (std::uint64_t draw = 0; draw < 4; ++draw) {
+      for (std::uint64_t draw = 0; draw < 3; ++draw) {
         for (std::int64_t i = 0; i < values.numel(); ++i) {
           const float error = 0.005f * random_normal({draw, hash64(tensor.name), 0}, static_cast<std::uint64_t>(i));
           values.data<float>()[i] = kept.data<float>()[i] + error;
@@ -136,7 +138,7 @@ TEST(Sensitivity, PredictsTheDivergenceOfTheOutputs) {
       EXPECT_LT(predicted, measured * 2);
       ++compared;
     }
-    EXPECT_GT(compared, 14);
+    EXPECT_GE(compared, 12);
   }
 }
 
