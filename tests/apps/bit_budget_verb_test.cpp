@@ -1,0 +1,114 @@
+// `quench quantize` by a budget of bits or bytes.
+
+#include <gmock/gmock.h>
+
+#include "export/formats/gguf/reader.h"
+#include "export/formats/gguf/types.h"
+#include "tests/apps/run_project.h"
+
+namespace quench::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class BitBudgetVerb : public ::testing::Test {
+ protected:
+  BitBudgetVerb() {
+    std::string lines;
+    for (int i = 0; i < 12; ++i) {
+      std::string ids;
+      for (int k = 0; k < 40; ++k) ids += fmt::format("{}{}", k == 0 ? "" : ", ", (7 * k * k + 11 * i) % 150 + 3);
+      lines += fmt::format("{{\"input_ids\": [{}]}}\n", ids);
+    }
+    write_file(folder_ / "ids.jsonl", lines);
+  }
+
+  Outcome quantize(const std::string& format, const std::string& output, std::vector<std::string> more) {
+    std::vector<std::string> arguments{"quantize",
+                                       "--model",
+                                       model_.string(),
+                                       "--format",
+                                       format,
+                                       "--output",
+                                       output,
+                                       "--calibration",
+                                       "ids.jsonl",
+                                       "--calibration-samples",
+                                       "8",
+                                       "--calibration-seq-len",
+                                       "32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(folder_.path(), arguments);
+  }
+
+  TempDir folder_;
+  fs::path model_ = golden_dir() / "models/llama";
+};
+
+TEST_F(BitBudgetVerb, FilesAreAtMostTheSizeAndSmallerBudgetsMakeSmallerFiles) {
+  std::uintmax_t last = 0;
+  for (const int kilobytes : {40, 48, 60}) {
+    const std::string name = fmt::format("{}.gguf", kilobytes);
+    const Outcome made = quantize("gguf", name, {"--target-size", fmt::format("{}kB", kilobytes)});
+    ASSERT_EQ(made.status, 0) << made.errors;
+    EXPECT_THAT(made.output, HasSubstr("expected KL divergence in nats a token"));
+    EXPECT_LE(fs::file_size(folder_ / name), kilobytes * 1000u);
+    EXPECT_GT(fs::file_size(folder_ / name), last);
+    last = fs::file_size(folder_ / name);
+    EXPECT_EQ(run_program(folder_.path(), {"export", "--model", name, "--output", "plain"}).status, 0);
+  }
+}
+
+TEST_F(BitBudgetVerb, TheChoiceIsPrintedAndStoredAndTheSameAgain) {
+  const std::vector<std::string> options{"--target-bits", "5.5", "--scheme", "q4_0,q5_0,q8_0", "--json"};
+  const Outcome made = quantize("gguf", "a.gguf", options);
+  ASSERT_EQ(made.status, 0) << made.errors;
+  const Json plan = Json::parse(made.output).at("plan");
+  EXPECT_LE(plan.at("bits_per_weight").as_double(), 5.5);
+  EXPECT_EQ(plan.at("cost_unit").as_string(), "kl_nats_per_token");
+  const std::string scheme = plan.at("layers").at("model.layers.1.mlp.down_proj").as_string();
+  for (const GgufEntry& entry : read_gguf_head(folder_ / "a.gguf").tensors)
+    if (entry.name == "blk.1.ffn_down.weight") {
+      std::string type = gguf_type_name(entry.type);
+      std::ranges::transform(type, type.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      EXPECT_EQ(type, scheme);
+    }
+  ASSERT_EQ(quantize("gguf", "b.gguf", options).status, 0);
+  EXPECT_TRUE(read_file(folder_ / "a.gguf") == read_file(folder_ / "b.gguf"));
+}
+
+TEST_F(BitBudgetVerb, FoldersOfOtherFormatsAreRead) {
+  for (const char* format : {"compressed-tensors", "torchao"}) {
+    SCOPED_TRACE(format);
+    ASSERT_EQ(quantize(format, format, {"--target-bits", "5"}).status, 0);
+    const Outcome seen = run_program(folder_.path(), {"eval", "--model", format, "--data", "ids.jsonl"});
+    EXPECT_EQ(seen.status, 0) << seen.errors;
+  }
+}
+
+TEST_F(BitBudgetVerb, RefusesWhatNoChoiceMeetsAndWritesNothing) {
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& format = "gguf") {
+    const Outcome outcome = quantize(format, "out", more);
+    EXPECT_EQ(outcome.status, 2) << outcome.errors;
+    EXPECT_FALSE(fs::exists(folder_ / "out"));
+    return outcome.errors;
+  };
+  EXPECT_THAT(refused({"--target-bits", "1"}),
+              AllOf(HasSubstr("--target-bits 1: no choice of schemes is within it"), HasSubstr("the smallest has")));
+  EXPECT_THAT(refused({"--target-size", "9kB"}), HasSubstr("--target-size 9kB: no choice"));
+  for (const char* bits : {"0", "-4", "nan", "64"})
+    EXPECT_THAT(refused({"--target-bits", bits}), HasSubstr("--target-bits")) << bits;
+  EXPECT_THAT(refused({"--target-bits", "four"}), HasSubstr("expected a number"));
+  for (const char* size : {"5", "0GB", "-5GB", "big"})
+    EXPECT_THAT(refused({"--target-size", size}), HasSubstr("is no size: expected a number above 0")) << size;
+  EXPECT_THAT(refused({"--target-bits", "4", "--target-size", "5GB"}), HasSubstr("excludes"));
+  EXPECT_THAT(refused({"--target-bits", "5", "--method", "gptq"}),
+              HasSubstr("--method gptq suits none of the schemes"));
+  EXPECT_THAT(refused({"--target-bits", "5"}, "hf"), HasSubstr("no schemes to choose from by a budget"));
+  EXPECT_THAT(refused({"--target-size", "5MB"}, "torchao"), HasSubstr("stores integers of any width in 8 bits"));
+}
+
+}  // namespace
+}  // namespace quench::testing
