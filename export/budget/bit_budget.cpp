@@ -14,8 +14,8 @@
 namespace quench {
 namespace {
 
-// Upper bounds of what files hold beside values: GGUF names and pads each tensor and stores the vocabulary, safetensors
-// name up to four tensors for a layer.
+// Upper bounds of what files hold next to values: GGUF names and pads each tensor and stores the vocabulary,
+// safetensors name up to four tensors for a layer.
 constexpr std::int64_t kFileBytes = 4096, kGgufTensorBytes = 160, kGgufTokenBytes = 40, kTensorBytes = 640;
 
 std::int64_t high_precision_bits(const ModelTensor& tensor) {

@@ -27,7 +27,7 @@ double cost_of(Groups groups, const Choice& choice) {
   return cost;
 }
 
-// Of equal sizes the cheapest.
+// Smallest options, the cheapest where sizes are equal.
 Choice smallest(Groups groups) {
   Choice choice;
   for (const auto& group : groups) {

@@ -42,7 +42,7 @@ void add_squares(const Tensor& values, std::int64_t first, std::int64_t count, s
                   "{}: the calibration data lead to NaN or infinite inputs or gradients", layer);
 }
 
-// Of tokens [first, first + count).
+// Weight gradient of tokens [first, first + count).
 void add_gradient(const Tensor& x, const Tensor& gradient, std::int64_t first, std::int64_t count,
                   Sensitivity::Sums& sums, std::string_view layer) {
   const MemoryScope scope(MemoryCategory::workspace);

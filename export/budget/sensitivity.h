@@ -24,15 +24,15 @@ class Sensitivity {
   // Layers compute in high precision, as they do afterwards. Deterministic. Throws nonfinite naming the layer.
   Sensitivity(nn::CausalLm& model, const CalibrationData& data);
 
-  // Of a linear layer, an expert's matrix, or the embedding table, where lookups of all tokens count alike; tied, it
-  // counts as head too. Empty: no data, such as of an expert that no token reaches, or of an MTP layer.
+  // Weights of a linear layer, an expert's matrix, or the embedding table, where lookups of all tokens count alike;
+  // tied, it counts as head too. Empty: no data, such as of an expert that no token reaches, or of an MTP layer.
   [[nodiscard]] std::vector<ErrorWeights> of(const ModelTensor& tensor) const;
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
 
   // Mean squares of a linear layer's inputs [K]; empty: no data, or another tensor.
   [[nodiscard]] std::vector<float> inputs(const ModelTensor& tensor) const;
 
-  // Of one matrix [N,K]: sums of squares of inputs [K], and of weight gradients by row [N] and by column [K].
+  // Sums of squares of one matrix [N,K]: of inputs [K], and of weight gradients by row [N] and by column [K].
   struct Sums {
     std::vector<double> inputs, rows, columns;
     std::int64_t tokens = 0;
