@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/system/log.h"
 #include "export/budget/knapsack.h"
 #include "export/budget/sensitivity.h"
 #include "export/budget/weight_error.h"
 #include "export/imatrix/importance.h"
+#include "export/ptq/fuse_scales.h"
+#include "export/ptq/layer_walk.h"
+#include "export/ptq/observers.h"
 #include "export/table/fused_layers.h"
 #include "recipes/convert.h"
 
@@ -102,11 +106,36 @@ class Planner {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !groups_.empty(), "no layer of the model can be quantized by a budget");
   }
 
-  // `sensitivity`: null: not measured.
-  void add_costs(const Sensitivity* sensitivity, const Importance& importance) {
-    for (Group& group : groups_) {
-      for (const ModelTensor* tensor : group.tensors) add_costs(group, *tensor, sensitivity, importance);
+  // Relative errors.
+  void add_costs(const Importance& importance) {
+    for (Group& group : groups_)
+      for (const ModelTensor* tensor : group.tensors) add_costs(group, *tensor, nullptr, importance.of(*tensor), {});
+  }
+
+  // Expected divergences; layers run one after the other on the data.
+  void add_costs(nn::CausalLm& model, const CalibrationData& data) {
+    const Sensitivity sensitivity(model, data);
+    const ModuleMap modules = modules_of(model);
+    LayerWalk walk(model, std::span(data.sequences).first(sensitivity.sequences()));
+    std::set<const ModelTensor*> done;
+    for (std::int64_t layer = 0; layer < walk.layers(); ++layer) {
+      const std::string prefix = fmt::format("model.layers.{}.", layer);
+      InputObservers observers(true);
+      for (const auto& [name, module] : modules) {
+        if (!name.starts_with(prefix)) continue;
+        if (auto* linear = dynamic_cast<nn::Linear*>(module)) observers.observe(name, *linear);
+        if (auto* experts = dynamic_cast<nn::ExpertLinear*>(module)) observers.observe(name, *experts);
+      }
+      walk.advance();
+      for (Group& group : groups_)
+        for (const ModelTensor* tensor : group.tensors)
+          if (tensor->layer.starts_with(prefix) && done.insert(tensor).second)
+            add_costs(group, *tensor, &sensitivity, sensitivity.inputs(*tensor),
+                      observers.of(*tensor->parameter, matrix_of(*tensor)).gram());
     }
+    for (Group& group : groups_)  // head and table
+      for (const ModelTensor* tensor : group.tensors)
+        if (!done.contains(tensor)) add_costs(group, *tensor, &sensitivity, {}, {});
   }
 
   [[nodiscard]] SchemePlan choose(std::string_view option, bool measured) const {
@@ -189,18 +218,22 @@ class Planner {
   }
 
   void add_costs(Group& group, const ModelTensor& tensor, const Sensitivity* sensitivity,
-                 const Importance& importance) const {
+                 const std::vector<float>& importance, const Tensor& gram) const {
     const Tensor weight = tensor.value();
-    std::vector<ErrorWeights> weights = sensitivity != nullptr ? sensitivity->of(tensor) : std::vector<ErrorWeights>();
-    std::vector<float> columns = importance.of(tensor);
-    if (sensitivity != nullptr && weights.empty())
+    const std::vector<ErrorWeights> weights =
+        sensitivity != nullptr ? sensitivity->of(tensor) : std::vector{relative_weights(weight, importance)};
+    if (weights.empty())
       QUENCH_LOG_WARN("{}: no calibration tokens reach it: its errors do not count in the budget", tensor.layer);
-    if (sensitivity == nullptr) weights = {relative_weights(weight, columns)};
-    if (sensitivity != nullptr && columns.empty()) columns = sensitivity->inputs(tensor);
-    for (std::size_t i = 0; i < group.schemes.size(); ++i)
+    for (std::size_t i = 0; i < group.schemes.size() && !weights.empty(); ++i)
       if (group.schemes[i] != nullptr)
-        group.options[i].cost += rounding_cost(weight, group.schemes[i]->weights, tensor.name, weights,
-                                               rules_.scale_dtype, uses_importance(rules_) ? columns : no_columns_);
+        group.options[i].cost +=
+            rounding_cost({.weight = weight,
+                           .scheme = group.schemes[i]->weights,
+                           .name = tensor.name,
+                           .weights = weights,
+                           .scale_dtype = rules_.scale_dtype,
+                           .importance = uses_importance(rules_) ? std::span(importance) : std::span<const float>(),
+                           .gram = gram});
   }
 
   const nn::ModelConfig& config_;
@@ -209,7 +242,6 @@ class Planner {
   const FolderReader* reader_;
   const BitBudget& budget_;
   std::vector<Group> groups_;
-  std::vector<float> no_columns_;
   std::int64_t weights_ = 0, fixed_bits_ = 0;
 };
 
@@ -226,16 +258,16 @@ SchemePlan plan_schemes(nn::CausalLm& model, const std::vector<ModelTensor>& ten
   (void)planner.choose(option, false);  // out of reach: before the costs
   const Importance importance =
       rules.imatrix.empty() ? Importance() : Importance(read_imatrix(rules.imatrix), tensors, config, rules.imatrix);
-  std::optional<Sensitivity> sensitivity;
-  if (rules.calibration != nullptr)
-    sensitivity.emplace(model, *rules.calibration);
-  else
-    QUENCH_LOG_WARN(
-        "{}: without calibration data the sensitivity of layers is not measured: the choice goes by the relative "
-        "errors of their {}; name data (--calibration)",
-        option, importance.defined() ? "outputs" : "weights");
-  planner.add_costs(sensitivity ? &*sensitivity : nullptr, importance);
-  return planner.choose(option, sensitivity.has_value());
+  if (rules.calibration != nullptr) {
+    planner.add_costs(model, *rules.calibration);
+    return planner.choose(option, true);
+  }
+  QUENCH_LOG_WARN(
+      "{}: without calibration data the sensitivity of layers is not measured: the choice goes by the relative errors "
+      "of their {}; name data (--calibration)",
+      option, importance.defined() ? "outputs" : "weights");
+  planner.add_costs(importance);
+  return planner.choose(option, false);
 }
 
 void apply_plan(const SchemePlan& plan, QuantizationRules& rules) {

@@ -166,11 +166,10 @@ std::vector<double> scaled(std::span<const double> values, double factor) {
 Sensitivity::Sensitivity(nn::CausalLm& model, const CalibrationData& data) {
   tied_ = model.config().tie_word_embeddings;
   const Observation observation(model, linear_);
-  std::uint64_t number = 0;
   for (const std::vector<std::int32_t>& sequence : data.sequences) {
     const auto length = static_cast<std::int64_t>(sequence.size());
-    if (number > 0 && tokens_ + length > kMostTokens) break;
-    run(model, sequence, number++);
+    if (sequences_ > 0 && tokens_ + length > kMostTokens) break;
+    run(model, sequence, sequences_++);
     tokens_ += length;
   }
 }

@@ -28,6 +28,8 @@ class Sensitivity {
   // tied, it counts as head too. Empty: no data, such as of an expert that no token reaches, or of an MTP layer.
   [[nodiscard]] std::vector<ErrorWeights> of(const ModelTensor& tensor) const;
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
+  // Number of sequences that were used, the first ones.
+  [[nodiscard]] std::size_t sequences() const noexcept { return sequences_; }
 
   // Mean squares of a linear layer's inputs [K]; empty: no data, or another tensor.
   [[nodiscard]] std::vector<float> inputs(const ModelTensor& tensor) const;
@@ -48,6 +50,7 @@ class Sensitivity {
   ByParameter linear_;
   Sums head_, table_;  // rows of the head: of the logits' gradients; columns of the table: of its outputs'
   std::int64_t tokens_ = 0;
+  std::size_t sequences_ = 0;
   bool tied_ = false;
   const nn::Parameter* head_weight_ = nullptr;
 };
