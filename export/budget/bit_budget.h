@@ -41,7 +41,7 @@ struct SchemePlan {
   std::vector<PlannedLayer> layers;  // that the choice was for, in model order
   double bits_per_weight = 0;        // mean of these
   std::int64_t bytes = 0;            // all weights files: an estimate, at least what is written
-  // Costs are KL divergences in nats a token (Sensitivity); else sums of the layers' relative errors.
+  // Costs are expected KL divergences in nats a token (Sensitivity); else sums of the layers' relative errors.
   bool measured = false;
   double cost = 0;
 };
