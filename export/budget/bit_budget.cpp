@@ -96,7 +96,7 @@ class Planner {
     fixed_bits_ += 8 * (kFileBytes + (is_file() ? kGgufTokenBytes * config.vocab_size : 0));
     for (Group& group : groups_) add_schemes(group);
     std::erase_if(groups_, [&](const Group& group) {
-      if (group.schemes.size() > 1) return false;
+      if (group.schemes.size() > 1 || group.schemes.front() != nullptr) return false;
       for (const ModelTensor* tensor : group.tensors) {  // high precision alone
         fixed_bits_ += high_precision_bits(*tensor);
         weights_ -= tensor->shape.numel();

@@ -171,6 +171,14 @@ TEST(BitBudget, IsRefusedBelowTheSmallestChoice) {
   EXPECT_EQ(tiny.plan("gguf", 32, "q4_0,q8_0").bits_per_weight, 8.5) << "more than there is: the largest";
 }
 
+TEST(BitBudget, OneCandidateIsTheChoice) {
+  Tiny tiny;
+  const SchemePlan plan = tiny.plan("gguf", 5, "q4_0");
+  EXPECT_EQ(plan.layers.size(), 16u) << "14 layers, head and table";
+  for (const PlannedLayer& layer : plan.layers) EXPECT_EQ(layer.scheme, find_scheme("q4_0")) << layer.layer;
+  EXPECT_EQ(plan.bits_per_weight, 4.5);
+}
+
 // vLLM runs q, k and v as one layer, gate and up as another.
 TEST(BitBudget, FusedLayersHaveOneScheme) {
   Tiny tiny;
