@@ -6,7 +6,7 @@
 
 #include "apps/common.h"
 #include "apps/options/config_arguments.h"
-#include "apps/train.h"
+#include "apps/train/train.h"
 #include "apps/verbs.h"
 #include "core/system/log.h"
 #include "core/system/signals.h"

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "apps/common.h"
-#include "apps/train.h"
+#include "apps/train/train.h"
 #include "apps/verbs.h"
 #include "core/json/json.h"
 #include "core/memory/memory_limit.h"
