@@ -25,8 +25,9 @@ machine=$(uname -m)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -n "$arm64" ]; then
-  stub=$(ls "${BUILD_FOLDER:-build/wheel}/python/quench/_quench.pyi" build/python/quench/_quench.pyi 2>/dev/null | head -n 1)
-  [ -n "$stub" ] || { echo "wheel.sh: --arm64 takes the type stub of this machine's wheel: run scripts/wheel.sh first" >&2; exit 1; }
+  stub=build/wheel/python/quench/_quench.pyi
+  [ -e "$stub" ] || stub=build/python/quench/_quench.pyi
+  [ -e "$stub" ] || { echo "wheel.sh: --arm64 takes the type stub of this machine's wheel: run scripts/wheel.sh first" >&2; exit 1; }
   cp "$stub" "$work/_quench.pyi"
   ./scripts/setup.sh cross
   machine=aarch64
