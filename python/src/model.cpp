@@ -150,7 +150,7 @@ SaveTarget save_target(const std::filesystem::path& path, const std::string& for
           "no option \"{}\" of a saved model; options: overwrite, dtype, reader, allow_requantize, sparsity, "
           "tokenizer, max_shard_bytes, perplexity, target_bits, target_size, method, rules, embeddings, exclude, "
           "calibration, imatrix, save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, "
-          "smoothing",
+          "smoothing, iterations, batch_size",
           name);
   }
   return target;
