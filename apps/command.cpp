@@ -328,10 +328,6 @@ bool Command::hidden() const {
   return app_->get_group().empty();
 }
 
-bool Command::passes_words() const {
-  return app_->get_prefix_command();
-}
-
 bool Command::takes_other_words() const {
   return app_->get_prefix_command() || app_->get_allow_extras();
 }

@@ -78,8 +78,7 @@ class Command {
   [[nodiscard]] std::string name() const;
   [[nodiscard]] std::string summary() const;
   [[nodiscard]] bool hidden() const;
-  [[nodiscard]] bool passes_words() const;
-  [[nodiscard]] bool takes_other_words() const;  // passes_words() included
+  [[nodiscard]] bool takes_other_words() const;
   [[nodiscard]] std::vector<std::string> other_words() const;
   [[nodiscard]] std::vector<Command> commands() const;  // in order of addition
   [[nodiscard]] std::optional<Command> find_command(const std::string& name) const;

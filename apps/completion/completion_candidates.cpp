@@ -160,7 +160,8 @@ class Completer {
     int position = positionals_;
     for (const CommandOption& option : verb_.options())
       if (option.positional() && position-- == 0) return add_values_of_type("", option.type_name());
-    if (verb_.passes_words() && positionals_ == 0) add_values_of_type("", kConfigType);
+    // A verb with --model takes the keys of a config alone.
+    if (takes_config(verb_) && !verb_.find_option("--model") && positionals_ == 0) add_values_of_type("", kConfigType);
   }
 
   Command program_;

@@ -15,7 +15,7 @@ namespace quench {
 inline constexpr const char* kConfigType = "CONFIG";
 inline constexpr const char* kConfigNameType = "CONFIG_NAME";
 
-// Arguments CONFIG [--section.key=value ...], passed through unparsed.
+// Arguments [CONFIG] [--section.key=value ...], passed through unparsed.
 [[nodiscard]] bool takes_config(const Command& verb);
 
 struct ConfigArguments {

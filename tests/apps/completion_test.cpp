@@ -82,6 +82,8 @@ TEST_F(Completion, ConfigsAndFilesStandWhereAConfigIsExpected) {
   EXPECT_THAT(candidates({"config", "cp", "llama-3.2"}), ElementsAre("llama-3.2-1b", "llama-3.2-3b"));
   EXPECT_THAT(candidates({"config", "cp", "tiny", ""}), ElementsAre(":files"));
   EXPECT_THAT(candidates({"train", "demo", ""}), IsEmpty());
+  EXPECT_THAT(candidates({"tune", "shake"}), IsEmpty());
+  EXPECT_THAT(candidates({"tune", "--training.ep"}), ElementsAre("--training.epochs="));
 }
 
 TEST_F(Completion, ConfigKeysComeSectionBySection) {
