@@ -52,9 +52,9 @@ class FloatRounding {
  private:
   // Distance of codes in the binade; subnormals have that of the smallest normal.
   static float step(float scaled) {
-    constexpr int kSmallest = 1 - ((1 << (Element::kBits - Element::kMantissaBits - 2)) - 1);
+    constexpr int kLeastExponent = 1 - ((1 << (Element::kBits - Element::kMantissaBits - 2)) - 1);
     const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(scaled) >> 23 & 0xFF) - 127;
-    return std::ldexp(1.0f, std::clamp(exponent, kSmallest, Element::kMaxExponent) - Element::kMantissaBits);
+    return std::ldexp(1.0f, std::clamp(exponent, kLeastExponent, Element::kMaxExponent) - Element::kMantissaBits);
   }
 };
 
