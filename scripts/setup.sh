@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building and testing need and is missing, from Debian's packages, and from PyPI into .deps of the source
 # tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), where the CUDA toolkit is the
-# headers of cuDNN's front end, and for the Python module nanobind and NumPy. `wheel`: where Python is older than 3.12, headers
-# of Debian 13's for a module of the stable ABI. `cross` is for the preset aarch64: a cross compiler, QEMU's user emulation, and
+# headers of cuDNN's front end, and for the Python module nanobind and NumPy. `wheel`: where Python is older than 3.12,
+# Debian 13's headers for a module of the stable ABI. `cross` is for the preset aarch64: a cross compiler, QEMU's user emulation, and
 # in .deps/aarch64 Debian's arm64 libraries, Apache Arrow, the same headers, and where the toolkit is its runtime for ARM hosts.
 # Usage: scripts/setup.sh [build|demo|package|python|wheel|test|cross]   (default: test, which includes all but wheel and cross)
 set -euo pipefail

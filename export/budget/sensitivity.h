@@ -15,8 +15,8 @@ struct ErrorWeights {
 };
 
 // Fisher information of weights: the squares of the gradients of each sequence's loss, for next tokens drawn from the
-// model's own distribution, as their sums by row and by column (F_ij: row sum i * column sum j / total). Half the sum
-// of F_ij * e_ij^2 is the expected KL divergence of the perturbed model, in nats a token, as far as errors are small
+// model's own distribution, as their sums by row and by column (F_ij: row sum i * column sum j / total). The expected
+// KL divergence of the perturbed model, in nats a token, is half the sum of F_ij * e_ij^2, as far as errors are small
 // and independent of each other.
 class Sensitivity {
  public:

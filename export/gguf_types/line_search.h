@@ -57,8 +57,8 @@ class LineSearch {
     }
   }
 
-  // The best of all starts, from the range of all values and that of the ones with weight, each with the least squares
-  // of its codes, then repeated while it gains.
+  // The best of all starts, from the range of all values and that of the ones with weight: least squares for each
+  // start's codes, repeated for the best while it gains.
   [[nodiscard]] Line find(std::span<const LineStart> starts) {
     if (high_ <= low_) return {0, low_};
     best_ = {(high_ - low_) / most_, low_};

@@ -53,8 +53,8 @@ struct Scheme {
   std::string summary;
   OperandScheme weights;
   std::optional<OperandScheme> inputs;  // absent: unquantized
-  // Of GGUF types: what each tensor of a whole file gets, embedding table and head included; `weights` is the type of
-  // most. In a rule for layers the scheme is that type.
+  // GGUF type of each tensor of a whole file, embedding table and head included; `weights` is the type of most. In a
+  // rule for layers the scheme is that type. Null: no GGUF type.
   const GgufMix* mix = nullptr;
 
   friend bool operator==(const Scheme&, const Scheme&) = default;

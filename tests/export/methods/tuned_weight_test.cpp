@@ -53,7 +53,7 @@ constexpr const char* kSchemes[] = {"int2_weight_only_g32",      "int3_weight_on
                                     "mxfp4_weight_only",         "nvfp4_weight_only",    "mxfp8_weight_only",
                                     "float8_weight_only",        "mxfp6_weight_only"};
 
-// What a layer computed with during the tuning is what is stored, bit for bit.
+// Stored codes are those that a layer computed with during the tuning, bit for bit.
 TEST(TunedWeight, StoredCodesDequantizeToTheTunedValues) {
   const Tensor w = weight_of_rows(8, 128, 3), g = weight_of_rows(8, 128, 4);
   for (const char* name : kSchemes)
