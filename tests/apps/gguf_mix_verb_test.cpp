@@ -16,15 +16,7 @@ using ::testing::Not;
 
 class GgufMixVerb : public ::testing::Test {
  protected:
-  GgufMixVerb() {
-    std::string lines;
-    for (int i = 0; i < 12; ++i) {
-      std::string ids;
-      for (int k = 0; k < 40; ++k) ids += fmt::format("{}{}", k == 0 ? "" : ", ", (7 * k * k + 11 * i) % 150 + 3);
-      lines += fmt::format("{{\"input_ids\": [{}]}}\n", ids);
-    }
-    write_file(folder_ / "ids.jsonl", lines);
-  }
+  GgufMixVerb() { write_id_records(folder_ / "ids.jsonl"); }
 
   Outcome quantize(const std::string& scheme, const std::string& output, std::vector<std::string> more = {}) {
     std::vector<std::string> arguments{"quantize", "--model", model_.string(), "--scheme", scheme,

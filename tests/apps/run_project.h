@@ -11,6 +11,17 @@
 
 namespace quench::testing {
 
+// Twelve records of 40 token ids below 153, as calibration data.
+inline void write_id_records(const std::filesystem::path& file) {
+  std::string lines;
+  for (int i = 0; i < 12; ++i) {
+    std::string ids;
+    for (int k = 0; k < 40; ++k) ids += fmt::format("{}{}", k == 0 ? "" : ", ", (7 * k * k + 11 * i) % 150 + 3);
+    lines += fmt::format("{{\"input_ids\": [{}]}}\n", ids);
+  }
+  write_file(file, lines);
+}
+
 class RunProject : public ::testing::Test {
  protected:
   void SetUp() override {
