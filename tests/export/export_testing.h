@@ -54,4 +54,16 @@ inline bool equal_bytes(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw_data(), b.raw_data(), a.nbytes()) == 0;
 }
 
+// An Error of this code, with this part in its message.
+template <class Body>
+void expect_failure(ErrorCode code, std::string_view part, Body&& body) {
+  try {
+    body();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(std::string(part)));
+  }
+}
+
 }  // namespace quench::testing

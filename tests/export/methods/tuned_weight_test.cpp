@@ -15,18 +15,6 @@ namespace {
 
 using namespace testing;
 
-// Code and text of the error.
-template <class Body>
-void expect_weight_error(ErrorCode code, std::string_view part, Body&& body) {
-  try {
-    body();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr(std::string(part)));
-  }
-}
-
 const Scheme& scheme_named(const std::string& name) {
   return require_scheme(name, "scheme");
 }
@@ -135,12 +123,12 @@ TEST(TunedWeight, RefusesByName) {
   for (const char* name : {"q4_0", "q4_k", "float8_dynamic_block", "float8_dynamic_tensor"}) {
     SCOPED_TRACE(name);
     EXPECT_NE(autoround_problem(scheme_named(name).weights), "");
-    expect_weight_error(ErrorCode::unsupported, "layers.0 cannot be quantized: AutoRound",
-                        [&] { TunedWeight(w, scheme_named(name).weights, "layers.0"); });
+    expect_failure(ErrorCode::unsupported, "layers.0 cannot be quantized: AutoRound",
+                   [&] { TunedWeight(w, scheme_named(name).weights, "layers.0"); });
   }
   w.data<float>()[7] = std::numeric_limits<float>::quiet_NaN();
-  expect_weight_error(ErrorCode::nonfinite, "layers.0",
-                      [&] { TunedWeight(w, scheme_named("int4_weight_only").weights, "layers.0"); });
+  expect_failure(ErrorCode::nonfinite, "layers.0",
+                 [&] { TunedWeight(w, scheme_named("int4_weight_only").weights, "layers.0"); });
 }
 
 }  // namespace

@@ -14,18 +14,6 @@ namespace {
 
 using namespace testing;
 
-// Code and text of the error.
-template <class Body>
-void expect_tuning_error(ErrorCode code, std::string_view part, Body&& body) {
-  try {
-    body();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr(std::string(part)));
-  }
-}
-
 class AutoRound : public ::testing::Test {
  protected:
   AutoRound() {
@@ -169,15 +157,15 @@ TEST_F(AutoRound, OutputsThatAreNotFiniteAreAnError) {
     if (parameter->name == "model.layers.1.post_attention_layernorm.weight")
       parameter->variable.value().data<float>()[3] = std::numeric_limits<float>::infinity();
   std::vector<ModelTensor> tensors = model_tensors(*one, DType::f32);
-  expect_tuning_error(ErrorCode::nonfinite, "model.layers.1",
-                      [&] { (void)quantize_model(*one, tensors, rules("autoround", "int3_weight_only_g32")); });
+  expect_failure(ErrorCode::nonfinite, "model.layers.1",
+                 [&] { (void)quantize_model(*one, tensors, rules("autoround", "int3_weight_only_g32")); });
 }
 
 TEST_F(AutoRound, SchemesWithoutRuleAreRefusedByName) {
   const auto one = model();
   std::vector<ModelTensor> tensors = model_tensors(*one, DType::f32);
-  expect_tuning_error(ErrorCode::bad_config, "AutoRound has no rule for GGUF's blocks",
-                      [&] { (void)quantize_model(*one, tensors, rules("autoround", "q4_0")); });
+  expect_failure(ErrorCode::bad_config, "AutoRound has no rule for GGUF's blocks",
+                 [&] { (void)quantize_model(*one, tensors, rules("autoround", "q4_0")); });
 }
 
 }  // namespace
