@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "core/gguf_types/block_tensors.h"
 #include "core/number/affine_int.h"
 #include "core/number/element_format.h"
-#include "export/gguf_types/block_tensors.h"
 #include "export/mixes/mix.h"
 
 namespace quench {

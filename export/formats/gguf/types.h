@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "core/gguf_types/block_tensors.h"
 #include "core/number/dtype.h"
-#include "export/gguf_types/block_tensors.h"
 
 namespace quench {
 

@@ -2,11 +2,11 @@
 
 #include <cmath>
 
+#include "core/gguf_types/block_tensors.h"
 #include "core/number/random.h"
 #include "core/system/file.h"
 #include "export/formats/gguf/metadata.h"
 #include "export/formats/gguf/reader.h"
-#include "export/gguf_types/block_tensors.h"
 #include "tests/export/export_testing.h"
 
 namespace quench {

@@ -1,13 +1,13 @@
 // Blocks of GGUF next to the codes of ggml's Python package (tests/reference/make_gguf_blocks.py).
 
-#include "export/gguf_types/block_tensors.h"
+#include "core/gguf_types/block_tensors.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "core/gguf_types/bit_layouts.h"
 #include "core/json/json.h"
 #include "export/formats/gguf/row_order.h"
-#include "export/gguf_types/bit_layouts.h"
 #include "tests/export/export_testing.h"
 
 namespace quench {

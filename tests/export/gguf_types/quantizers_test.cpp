@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "export/gguf_types/block_tensors.h"
+#include "core/gguf_types/block_tensors.h"
 #include "export/schemes/scheme.h"
 #include "tests/export/export_testing.h"
 
