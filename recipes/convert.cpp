@@ -244,7 +244,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
   // The filter covers linear layers and a tied head; embeddings are converted by their own option.
   const auto convert_embedding = [&](const std::string& name, nn::Embedding& table) {
     EmbeddingPlan plan;
-    if (recipe.plan_embedding != nullptr && options.embedding_bits) {
+    if (recipe.plan_embedding != nullptr && plans_embedding(options, name)) {
       const nn::LinearInfo info = table.info(name);
       plan = recipe.plan_embedding(info, options);
       LayerConversion row = row_of(name, info);

@@ -2,6 +2,8 @@
 // Precision recipe: declares how the three GEMMs of every linear layer run. One file and one line in table.cpp per
 // recipe; shared tests run over the table.
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/gguf_types/block_format.h"
 #include "core/number/e8m0.h"
 #include "nn/experts/expert_kernel.h"
 #include "nn/modules/embedding.h"
@@ -63,6 +66,10 @@ struct RecipeCapabilities {
   }
 };
 
+// GGUF types of layers and of the embedding table, by module path ("model.layers.0.self_attn.q_proj", for experts
+// "model.layers.0.mlp.experts.0.up_proj").
+using GgufTypes = std::map<std::string, BlockType, std::less<>>;
+
 // Options of config section recipe.
 struct RecipeOptions {
   // Target of a model on the meta device; absent: the layers' device.
@@ -85,6 +92,9 @@ struct RecipeOptions {
   // Embedding table: integer bits (absent: high precision), and group size (0: a row; absent: the recipe's default).
   std::optional<std::int64_t> embedding_bits;
   std::optional<std::int64_t> embedding_group_size;
+  // QAT for a GGUF file: its scheme, and the types that this gives the model; null: Q4_0 for all layers.
+  std::string gguf_scheme = "q4_k_m";
+  std::shared_ptr<const GgufTypes> gguf_types = nullptr;
   MxScaleMode mx_scale = MxScaleMode::rceil;
   std::shared_ptr<HealthRecorder> health;
   // Delayed scaling of x and output gradients of linear layers but the head; null: dynamic scaling.
@@ -118,8 +128,18 @@ inline constexpr std::string_view kHighPrecisionKey = "recipe.high_precision_gem
 // The reason's text.
 inline constexpr const char* kNoProductLeft = "all of its GEMMs are in recipe.high_precision_gemms";
 
+// Whether the options give the embedding table a format.
+[[nodiscard]] inline bool plans_embedding(const RecipeOptions& options, const std::string& table) {
+  return options.embedding_bits || (options.gguf_types != nullptr && options.gguf_types->contains(table));
+}
+
 // Entry of the table of recipes.
 struct Recipe {
+  // Whether it has the key of section recipe, in addition to the common ones.
+  [[nodiscard]] bool has_key(std::string_view key) const {
+    return std::ranges::find(capabilities.keys, key) != capabilities.keys.end();
+  }
+
   std::string_view name;
   std::string_view summary;  // one line for `quench config ls`
   LinearPlan (*plan)(const nn::LinearInfo& layer, const RecipeOptions& options);
@@ -127,7 +147,7 @@ struct Recipe {
   RecipeCapabilities capabilities = {};
   // With the sizes of one expert; null: not supported.
   ExpertPlan (*plan_experts)(const nn::LinearInfo& layer, const RecipeOptions& options) = nullptr;
-  // If RecipeOptions::embedding_bits is set; null: not supported.
+  // If plans_embedding(); null: not supported.
   EmbeddingPlan (*plan_embedding)(const nn::LinearInfo& table, const RecipeOptions& options) = nullptr;
 };
 
@@ -154,6 +174,7 @@ extern const Recipe kQatNvfp4;
 extern const Recipe kQatNvfp4WeightOnly;
 extern const Recipe kQatInt8DynIntx;
 extern const Recipe kQatIntxWeightOnly;
+extern const Recipe kQatGguf;
 extern const Recipe kMxfp8;
 
 }  // namespace quench::recipes

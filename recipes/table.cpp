@@ -24,6 +24,7 @@ const ChoiceTable<Recipe>& table() {
                                                     kQatNvfp4WeightOnly,
                                                     kQatInt8DynIntx,
                                                     kQatIntxWeightOnly,
+                                                    kQatGguf,
                                                     kSparse24,
                                                     kSparse24Transposable,
                                                     kQatInt4WeightOnlySparse24});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "export/table/mixed_types.h"
 #include "train/config/recipe_choice.h"
 
 namespace quench {
@@ -24,6 +25,7 @@ void RecipeArguments::add_to(const Command& verb) {
   verb.add_option("--embedding-group-size", embedding_group_size,
                   "recipe.embedding_group_size: group size of the embedding table; 0: a row")
       .non_negative();
+  verb.add_option("--gguf-scheme", gguf_scheme, "recipe.gguf_scheme: GGUF type or mix of recipe qat_gguf, e.g. q4_k_m");
   verb.add_flag("--emulate", emulate, "Emulate the recipe: f32 GEMMs of the dequantized operands");
 }
 
@@ -31,18 +33,19 @@ void RecipeArguments::check() const {
   QUENCH_CHECK_AS(ErrorCode::bad_config, name != kAutoRecipe,
                   "--recipe {} is chosen for a run's batches by `quench train` and `quench probe`; name a recipe",
                   kAutoRecipe);
-  const auto keys = recipes::find_recipe(name).capabilities.keys;
+  const recipes::Recipe& recipe = recipes::find_recipe(name);
   struct Option {
     std::string_view key, flag;
     bool given;
   };
   for (const Option& option :
-       std::array<Option, 5>{{{"weight_bits", "--weight-bits", weight_bits.has_value()},
+       std::array<Option, 6>{{{"weight_bits", "--weight-bits", weight_bits.has_value()},
                               {"group_size", "--group-size", group_size.has_value()},
                               {"asymmetric_weights", "--asymmetric-weights", asymmetric_weights},
                               {"embedding_bits", "--embedding-bits", embedding_bits.has_value()},
-                              {"embedding_group_size", "--embedding-group-size", embedding_group_size.has_value()}}})
-    QUENCH_CHECK_AS(ErrorCode::bad_config, !option.given || std::ranges::count(keys, option.key) > 0,
+                              {"embedding_group_size", "--embedding-group-size", embedding_group_size.has_value()},
+                              {"gguf_scheme", "--gguf-scheme", !gguf_scheme.empty()}}})
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !option.given || recipe.has_key(option.key),
                     "{} has no effect on --recipe {}", option.flag, name);
 }
 
@@ -52,14 +55,16 @@ std::vector<recipes::LayerConversion> RecipeArguments::apply(const Model& opened
   QUENCH_CHECK_AS(ErrorCode::bad_config, !opened.is_quantized() || !given(),
                   "--recipe {}: the model is quantized already; use the unquantized model", name);
   nn::CausalLm& model = opened.model();
-  auto conversion = recipes::apply_recipe(model, recipe, {.exclude = exclude},
-                                          {.emulate = emulate || model.options().device.is_cpu(),
-                                           .keep_weights = true,
-                                           .weight_bits = weight_bits,
-                                           .group_size = group_size,
-                                           .asymmetric_weights = asymmetric_weights,
-                                           .embedding_bits = embedding_bits,
-                                           .embedding_group_size = embedding_group_size});
+  recipes::RecipeOptions options{.emulate = emulate || model.options().device.is_cpu(),
+                                 .keep_weights = true,
+                                 .weight_bits = weight_bits,
+                                 .group_size = group_size,
+                                 .asymmetric_weights = asymmetric_weights,
+                                 .embedding_bits = embedding_bits,
+                                 .embedding_group_size = embedding_group_size};
+  if (!gguf_scheme.empty()) options.gguf_scheme = gguf_scheme;
+  choose_gguf_types(options, recipe, model);
+  auto conversion = recipes::apply_recipe(model, recipe, {.exclude = exclude}, options);
   recipes::require_layers(recipe, conversion);
   if (recipes::Adapters* adapters = opened.adapters(); adapters != nullptr) {
     adapters->attach();

@@ -22,6 +22,7 @@ struct RecipeArguments {
   bool asymmetric_weights = false;
   std::optional<std::int64_t> embedding_bits;
   std::optional<std::int64_t> embedding_group_size;
+  std::string gguf_scheme;  // empty: the recipe's default
 
   void add_to(const Command& verb);
   // True for a recipe other than bf16.

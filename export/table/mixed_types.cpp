@@ -3,6 +3,7 @@
 #include "export/formats/gguf/architectures/architecture.h"
 #include "export/imatrix/importance.h"
 #include "export/mixes/tensor_types.h"
+#include "export/table/format.h"
 
 namespace quench {
 namespace {
@@ -68,6 +69,41 @@ void choose_mixed_types(QuantizationRules& rules, const std::vector<ModelTensor>
       else if (rules.embeddings == nullptr && fits != nullptr)  // else in high precision
         rules.embeddings = scheme;
   }
+}
+
+const Scheme& require_gguf_scheme(std::string_view name, std::string_view key) {
+  const Scheme& scheme = require_scheme(name, key);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, scheme.weights.blocks.has_value(),
+                  "scheme {} is no type or mix of GGUF files: name one, for example q4_k_m, q4_0 or q3_k", scheme.name);
+  return scheme;
+}
+
+void choose_gguf_types(recipes::RecipeOptions& options, const recipes::Recipe& recipe, nn::CausalLm& model) {
+  if (!recipe.has_key("gguf_scheme")) return;
+  const Scheme& scheme = require_gguf_scheme(options.gguf_scheme, "recipe.gguf_scheme");
+  const nn::ModelConfig& config = model.config();
+  QUENCH_CHECK_AS(ErrorCode::unsupported, find_gguf_architecture(config.model_type) != nullptr,
+                  "recipe {}: models of type {} have no GGUF form", recipe.name, config.model_type);
+  QuantizationRules rules{.scheme = &scheme};
+  const std::vector<ModelTensor> tensors = model_tensors(model, model.options().dtype);
+  try {
+    apply_format(require_export_format("gguf", "recipe.gguf_scheme"), rules, tensors, config);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::bad_config) throw;
+    QUENCH_FAIL(ErrorCode::bad_config,
+                "recipe.gguf_scheme {}: some of its types need an importance matrix, without which {} trains; choose "
+                "another, for example q2_k, q3_k_s or iq4_xs",
+                scheme.name, recipe.name);
+  }
+  auto types = std::make_shared<recipes::GgufTypes>();
+  for (const auto& [layer, chosen] : chosen_schemes(tensors, rules))
+    if (chosen != nullptr) (*types)[layer] = chosen->weights.blocks.value();
+  for (const ModelTensor& tensor : tensors) {
+    if (!tensor.embedding || rules.embeddings == nullptr) continue;
+    const Scheme* fits = fitting_scheme(*rules.embeddings, tensor.shape[1]);
+    if (fits != nullptr) (*types)[tensor.name.substr(0, tensor.name.rfind('.'))] = fits->weights.blocks.value();
+  }
+  options.gguf_types = std::move(types);
 }
 
 }  // namespace quench

@@ -1,10 +1,12 @@
 #pragma once
 // Types of a model's layers under a mix (export/mixes/mix.h).
 
+#include <string_view>
 #include <vector>
 
 #include "export/ptq/quantize_model.h"
 #include "nn/spec/model_config.h"
+#include "recipes/recipe.h"
 
 namespace quench {
 
@@ -13,5 +15,13 @@ namespace quench {
 // and none will be there.
 void choose_mixed_types(QuantizationRules& rules, const std::vector<ModelTensor>& tensors,
                         const nn::ModelConfig& config);
+
+// A GGUF type or mix. Throws bad_config naming `key`.
+[[nodiscard]] const Scheme& require_gguf_scheme(std::string_view name, std::string_view key);
+
+// Sets options.gguf_types of a recipe with key gguf_scheme: types that a file of this model has under that scheme,
+// fallbacks included, without an importance matrix. For other recipes nothing. Throws bad_config naming
+// recipe.gguf_scheme for another scheme, unsupported for a model without GGUF form.
+void choose_gguf_types(recipes::RecipeOptions& options, const recipes::Recipe& recipe, nn::CausalLm& model);
 
 }  // namespace quench

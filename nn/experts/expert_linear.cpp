@@ -53,8 +53,9 @@ Variable ExpertLinear::forward_tokens_with_recompute(const Variable& x, const au
 }
 
 LinearInfo ExpertLinear::info(std::string name) const {
-  return {std::move(name), weight_.global_shape[1], weight_.global_shape[0] / experts_, false,
-          weight_.variable.value().device()};
+  const std::int64_t rows = weight_.global_shape[0] / experts_;
+  return {std::move(name),           weight_.global_shape[1], rows, false, weight_.variable.value().device(), {},
+          named_parts(weight_, rows)};
 }
 
 void ExpertLinear::set_kernel(std::shared_ptr<const ExpertKernel> kernel) {

@@ -57,9 +57,23 @@ void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
   weight_.amax_version = 0;
 }
 
+std::vector<LinearPart> named_parts(const Parameter& weight, std::int64_t rows) {
+  constexpr std::string_view kSuffix = ".weight";
+  std::vector<LinearPart> parts;
+  for (const ParameterPiece& piece : weight.pieces)
+    if (piece.row_begin + piece.rows <= rows && piece.hf_name.ends_with(kSuffix))
+      parts.push_back({piece.hf_name.substr(0, piece.hf_name.size() - kSuffix.size()), piece.rows});
+  return parts;
+}
+
 LinearInfo Linear::info(std::string name) const {
-  return {std::move(name), weight_.global_shape[1],           weight_.global_shape[0],
-          has_bias_,       weight_.variable.value().device(), options_};
+  return {std::move(name),
+          weight_.global_shape[1],
+          weight_.global_shape[0],
+          has_bias_,
+          weight_.variable.value().device(),
+          options_,
+          named_parts(weight_, weight_.global_shape[0])};
 }
 
 namespace {

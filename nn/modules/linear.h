@@ -11,19 +11,16 @@
 
 namespace quench::nn {
 
-// Rows of a fused layer: last component of the Hugging Face name, and row count.
-struct LinearPart {
-  std::string name;
-  std::int64_t rows;
-};
-
 // Options of a linear layer, next to its two dimensions.
 struct LinearOptions {
   bool bias = false;
   float init_std = 0.02f;  // standard deviation of the weight's initial values; those of the bias are 0
   ParameterOptions parameters{};
-  std::vector<LinearPart> parts{};  // all rows, in order; empty: one part
+  std::vector<LinearPart> parts{};  // all rows, in order, by the last component of their names; empty: one part
 };
+
+// Parts of the first `rows` rows of a named weight, for LinearInfo.
+[[nodiscard]] std::vector<LinearPart> named_parts(const Parameter& weight, std::int64_t rows);
 
 class Linear final : public Module {
  public:

@@ -21,6 +21,12 @@ using autograd::Variable;
 // Path of an untied LM head.
 inline constexpr std::string_view kHeadName = "lm_head";
 
+// Rows of a fused layer: name of the Hugging Face layer, and row count.
+struct LinearPart {
+  std::string name;
+  std::int64_t rows;
+};
+
 // Layer as recipes see it.
 struct LinearInfo {
   std::string name;  // module path, "model.layers.0.mlp.down_proj"
@@ -30,6 +36,9 @@ struct LinearInfo {
   Device device;
   // Kernel parameters are created unsharded.
   ParameterOptions parameters = {};
+  // Parts by full name, "model.layers.0.self_attn.q_proj", of all rows; of experts those of the first. Empty before the
+  // model is named.
+  std::vector<LinearPart> parts = {};
 };
 
 // Parameter that a kernel adds to its layer.

@@ -1,9 +1,11 @@
 #include "recipes/qat/fake_quantizer.h"
 
 #include <algorithm>
+#include <span>
 
 #include "core/ops/quantize/fake_quantize_float8.h"
 #include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/round_gguf.h"
 #include "core/ops/quantize/round_mx.h"
 #include "core/ops/quantize/round_nvfp4.h"
 #include "core/ops/quantize/sparsity_2_4.h"
@@ -19,7 +21,30 @@ void round_under_own_scale(const Tensor& x, const Tensor& out) {
   round_nvfp4({.x = x, .global_scale = nvfp4_global_scale(amax(x, Granularity::tensor)), .out = out});
 }
 
+// Parts of one type at once, where all have it.
+void round_gguf_rows(const Tensor& x, const FakeFormat& format, const Tensor& out) {
+  const std::span parts(format.gguf.data(), format.gguf_parts);
+  if (std::ranges::all_of(parts, [&](const GgufRows& part) { return part.type == parts.front().type; }))
+    return round_gguf({.x = x, .type = parts.front().type, .out = out});
+  for (std::int64_t row = 0; row < x.size(0);)
+    for (const GgufRows& part : parts) {
+      round_gguf({.x = x.narrow(0, row, part.rows), .type = part.type, .out = out.narrow(0, row, part.rows)});
+      row += part.rows;
+    }
+}
+
 }  // namespace
+
+std::string FakeFormat::describe() const {
+  if (kind == Kind::integer)
+    return fmt::format("int{} {}", integers.bits,
+                       integers.group_size > 0 ? fmt::format("in groups of {}", integers.group_size) : "by row");
+  std::string text;
+  for (std::size_t i = 0; i < gguf_parts; ++i)
+    if (i == 0 || gguf[i].type != gguf[i - 1].type)
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", block_format(gguf[i].type).name);
+  return text;
+}
 
 std::optional<FakeFormat::Problem> FakeFormat::problem(std::int64_t rows, std::int64_t columns,
                                                        std::string_view key) const {
@@ -30,6 +55,10 @@ std::optional<FakeFormat::Problem> FakeFormat::problem(std::int64_t rows, std::i
                                                    : 0;
   if (block > 0 && columns % block != 0)
     return Problem{fmt::format("blocks of {} do not divide its {} inputs", block, columns)};
+  for (std::size_t i = 0; i < gguf_parts; ++i)
+    if (const BlockFormat& format = block_format(gguf[i].type); columns % format.elements != 0)
+      return Problem{
+          fmt::format("blocks of {} ({}) do not divide its {} inputs", format.elements, format.name, columns)};
   const std::int64_t group = kind == Kind::integer ? integers.group_size : 0;
   if (group == 0 || columns % group == 0) return std::nullopt;
   std::string fitting;
@@ -69,6 +98,11 @@ FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool 
     case Kind::nvfp4: {
       FakeQuantized made{Tensor::empty_like(x), {}};
       round_under_own_scale(x, made.values);
+      return made;
+    }
+    case Kind::gguf: {
+      FakeQuantized made{Tensor::empty_like(x), {}};
+      round_gguf_rows(x, format, made.values);
       return made;
     }
   }

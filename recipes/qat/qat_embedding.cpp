@@ -15,11 +15,7 @@ using autograd::Weight;
 
 class QatEmbedding final : public nn::EmbeddingKernel {
  public:
-  explicit QatEmbedding(const FakeFormat& format)
-      : format_(format),
-        name_(fmt::format(
-            "int{} {}", format.integers.bits,
-            format.integers.group_size > 0 ? fmt::format("in groups of {}", format.integers.group_size) : "by row")) {}
+  explicit QatEmbedding(const FakeFormat& format) : format_(format), name_(format.describe()) {}
 
   [[nodiscard]] Variable apply(const nn::Parameter& parameter, const Tensor& ids) const override {
     const Weight table = parameter.weight();

@@ -148,9 +148,11 @@ QatLinear::QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<
       keep_weight_(keep_weight),
       adapter_(std::move(adapter)),
       scales_(std::move(scales)),
-      name_(std::string(scheme.name) + (adapter_  ? " of W + " + adapter_name("lora", adapter_->pieces())
-                                        : scales_ ? std::string(" with learned scales")
-                                                  : std::string())),
+      name_(std::string(scheme.name) +
+            (scheme.weight.kind == FakeFormat::Kind::gguf ? " (" + scheme.weight.describe() + ")" : std::string()) +
+            (adapter_  ? " of W + " + adapter_name("lora", adapter_->pieces())
+             : scales_ ? std::string(" with learned scales")
+                       : std::string())),
       weight_(std::make_shared<FakeWeight>(scheme.weight, keep_weight, adapter_, scales_)) {
   QUENCH_CHECK(!adapter_ || !scales_, "{} linear: scales of a weight with an adapter cannot be trained", scheme.name);
 }

@@ -136,6 +136,27 @@ TEST_F(Qat, BlocksOfWeightsAloneAreExportedAsTrained) {
   }
 }
 
+// The GGUF file evaluates as the run under its recipe: types, fallbacks and a whole mix with its tied table.
+TEST_F(Qat, GgufFilesAreExportedAsTrained) {
+  const auto value = [](const std::string& member) { return std::stod(member.substr(member.find(' '))); };
+  write_config(R"({"model_type": "llama", "vocab_size": 280, "hidden_size": 256, "intermediate_size": 256,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": true,
+      "max_position_embeddings": 64})");
+  for (const char* scheme : {"q4_k_m", "q2_k", "iq4_nl"}) {
+    SCOPED_TRACE(scheme);
+    const std::string folder = std::string("gguf-") + scheme;
+    expect_ok(train({"--recipe.name=qat_gguf", std::string("--recipe.gguf_scheme=") + scheme, "--training.steps=6",
+                     "--export.folder=" + folder + "/export", "--run.folder=" + folder}));
+    const double trained =
+        value(loss({"--model", folder, "--recipe", "qat_gguf", "--gguf-scheme", scheme, "--recipe-exclude", ""}));
+    EXPECT_NEAR(value(loss({"--model", folder + "/export"})), trained, 2e-6 * trained);
+    EXPECT_GT(std::abs(value(loss({"--model", folder})) - trained), 1e-6 * trained);
+  }
+  const Outcome refused = run(train({"--recipe.name=qat_gguf", "--recipe.gguf_scheme=int4_weight_only_g32"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, AllOf(HasSubstr("recipe.gguf_scheme"), HasSubstr("no type or mix of GGUF files")));
+}
+
 // Whatever the rate, scales stay positive: the run ends well, and so does its export.
 TEST_F(Qat, LearnedScalesTakeAnyRate) {
   for (const std::string rate : {"3e-4", "1e-3", "1"})

@@ -17,7 +17,7 @@ QuantTensor row_codes(const Tensor& x, bool power_of_two = true) {
   return quantize_float8_rows(x, ElementFormat::e4m3, power_of_two, Tensor());
 }
 
-QuantTensor tensor_codes(const Tensor& x, ElementFormat element) {
+QuantTensor tensorwise_codes(const Tensor& x, ElementFormat element) {
   return cast_float8(x, float8_scale(amax(x, Granularity::tensor), element, false), element, Granularity::tensor);
 }
 
@@ -54,7 +54,7 @@ TEST(Health, ALayerRecordsTheErrorOfItsOperands) {
     SCOPED_TRACE(recipe);
     const bool tensorwise = recipe == "float8_tensorwise";
     const auto codes = [&](const Tensor& x, ElementFormat element) {
-      return tensorwise ? tensor_codes(x, element) : row_codes(x);
+      return tensorwise ? tensorwise_codes(x, element) : row_codes(x);
     };
     const ElementFormat gradients = tensorwise ? ElementFormat::e5m2 : ElementFormat::e4m3;
     const std::vector<OperandHealth> health = health_of(recipe, c);
@@ -85,7 +85,8 @@ TEST(Health, DenseValuesHaveTheRatioOfTheirFormat) {
   const Tensor normal = random_matrix(256, 512, 5, 3.7f, DType::f32);
   EXPECT_NEAR(error_of(normal, row_codes(normal)).sqnr(), dense_sqnr(ElementFormat::e4m3), 1.0);
   for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e5m2})
-    EXPECT_NEAR(error_of(normal, tensor_codes(normal, element)).sqnr(), dense_sqnr(element), 1.0) << to_string(element);
+    EXPECT_NEAR(error_of(normal, tensorwise_codes(normal, element)).sqnr(), dense_sqnr(element), 1.0)
+        << to_string(element);
 }
 
 TEST(Health, NothingIsRecordedUnlessArmed) {

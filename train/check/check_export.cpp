@@ -1,5 +1,6 @@
 #include "core/system/missing_path.h"
 #include "export/imatrix/imatrix.h"
+#include "export/imatrix/importance.h"
 #include "export/table/format.h"
 #include "export/table/reader_table.h"
 #include "train/check/checks.h"
@@ -13,15 +14,6 @@ namespace {
 
 std::string key_of(std::string_view member) {
   return fmt::format("export.{}", member);
-}
-
-template <class Work>
-void judge(Checker& checker, const char* key, const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    checker.report(key, "{}", error.what());
-  }
 }
 
 void check_adapter_export(Checker& checker) {
@@ -97,6 +89,20 @@ void check_calibration_files(Checker& checker) {
     }
 }
 
+// A matrix changes the codes that a run trains for a GGUF file.
+void check_trained_codes(Checker& checker, const QuantizationRules& rules) {
+  const RunConfig& config = checker.config();
+  const QuantizationSection& section = config.export_model->quantization;
+  const std::string_view key = section.imatrix.empty() ? "export.calibration" : "export.imatrix";
+  if (!checker.usable({"recipe.name", key}) || !exports_trained_codes(config) || !uses_importance(rules) ||
+      (section.imatrix.empty() && section.calibration.empty()))
+    return;
+  checker.report(std::string(key),
+                 "gives an importance matrix, with which the file would not hold the codes that recipe {} trains; "
+                 "leave it out",
+                 config.recipe.name);
+}
+
 void check_matrix_file(Checker& checker) {
   const std::string& file = checker.config().export_model->quantization.imatrix;
   if (!checker.options().files || file.empty() || !checker.usable({"export.imatrix"})) return;
@@ -123,23 +129,24 @@ void check_export(Checker& checker) {
   const std::optional<QuantizationRules> rules = check_method(checker, section.quantization, faults);
   check_calibration_files(checker);
   check_matrix_file(checker);
+  if (rules) check_trained_codes(checker, *rules);
   const ExportFormat& format = require_export_format(section.format, "export.format");
   if (report_unstorable_recipe(checker, format)) return;
   if (format.sparse && section.sparsity.empty() && checker.usable({"export.sparsity"}))
     checker.report("export.sparsity", "is missing: format {} stores pruned weights", format.name);
   if (checker.usable({"export.folder"}))
-    judge(checker, "export.folder",
-          [&] { require_file_format({.folder = section.folder}, format.name, format.weights_file); });
+    checker.judge("export.folder",
+                  [&] { require_file_format({.folder = section.folder}, format.name, format.weights_file); });
   if (rules && section.dtype == "f16" && checker.usable({"export.dtype"}))
     checker.report("export.dtype", "f16 is for weights that are not quantized; use bf16 or f32 with a scheme");
   if (checker.issue_count() != before || !checker.usable({"export.scheme", "export.rules"})) return;
   const QuantizationRules* quantization = rules ? &*rules : nullptr;
-  judge(checker, "export.scheme", [&] { check_format_and_rules(format, quantization); });
+  checker.judge("export.scheme", [&] { check_format_and_rules(format, quantization); });
   if (checker.issue_count() != before || !checker.usable({"export.dtype", "export.reader"})) return;
   const FolderReader* reader =
       section.reader.empty() ? nullptr : &folder_readers().require(section.reader, "export.reader");
-  judge(checker, section.reader.empty() ? "export.scheme" : "export.reader",
-        [&] { (void)check_readers(format, quantization, *dtype_from_string(section.dtype), {}, reader); });
+  checker.judge(section.reader.empty() ? "export.scheme" : "export.reader",
+                [&] { (void)check_readers(format, quantization, *dtype_from_string(section.dtype), {}, reader); });
 }
 
 }  // namespace quench

@@ -33,6 +33,15 @@ class Checker {
   void report(std::string key, fmt::format_string<Args...> reason, Args&&... args) {
     issues_.push_back({"", std::move(key), fmt::format(reason, std::forward<Args>(args)...), ""});
   }
+  // Reports what `work` throws.
+  template <class Work>
+  void judge(std::string key, const Work& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      report(std::move(key), "{}", error.what());
+    }
+  }
   void suggest(std::string suggestion) { issues_.back().suggestion = std::move(suggestion); }
 
   [[nodiscard]] std::size_t issue_count() const noexcept { return issues_.size(); }

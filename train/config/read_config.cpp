@@ -161,7 +161,13 @@ void derive_export(RunConfig& config) {
   const ChoiceTable<ExportFormat>& formats = export_formats();
   if (section.format.empty()) {
     const bool codes = !scheme.empty() || simulated != nullptr;
-    section.format = std::ranges::find(formats.entries(), codes, &ExportFormat::quantized)->name;
+    const auto suits = [&](const ExportFormat& format) {
+      return format.quantized == codes &&
+             (simulated == nullptr || !scheme.empty() || format.problem(*simulated).empty());
+    };
+    auto found = std::ranges::find_if(formats.entries(), suits);
+    if (found == formats.entries().end()) found = std::ranges::find(formats.entries(), codes, &ExportFormat::quantized);
+    section.format = found->name;
   }
   const ExportFormat* format = formats.find(section.format);
   if (scheme.empty() && format != nullptr && simulated != nullptr &&

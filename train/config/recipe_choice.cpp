@@ -7,7 +7,8 @@ recipes::RecipeOptions simulated_formats(const RecipeSection& recipe) {
           .group_size = recipe.group_size,
           .asymmetric_weights = recipe.asymmetric_weights,
           .embedding_bits = recipe.embedding_bits,
-          .embedding_group_size = recipe.embedding_group_size};
+          .embedding_group_size = recipe.embedding_group_size,
+          .gguf_scheme = recipe.gguf_scheme};
 }
 
 std::string shown_recipe(std::string_view name, std::string_view dtype) {

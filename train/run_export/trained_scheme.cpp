@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/system/log.h"
+#include "export/table/mixed_types.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/modules/linear.h"
 #include "train/check/load.h"
@@ -39,6 +40,11 @@ std::vector<std::string> TrainedScheme::untrained_layers(const std::vector<Model
   return layers;
 }
 
+bool TrainedScheme::is_stored_by(const Scheme& stored, const std::string& layer) const {
+  if (const auto type = types.find(layer); type != types.end()) return stored.weights.blocks == type->second;
+  return stored.weights == scheme->weights && stored.inputs == scheme->inputs;
+}
+
 void TrainedScheme::require_kept_codes(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const {
   if (scheme == nullptr) return;
   const auto keeps_codes = [](const ModelTensor& tensor) {
@@ -47,7 +53,7 @@ void TrainedScheme::require_kept_codes(const std::vector<ModelTensor>& tensors, 
   };
   if (std::ranges::all_of(tensors, keeps_codes)) return;
   for (const auto& [layer, stored] : chosen_schemes(tensors, rules)) {
-    if (stored == nullptr || stored->weights != scheme->weights) continue;
+    if (stored == nullptr || !is_stored_by(*stored, layer)) continue;
     const ModelTensor& tensor = *std::ranges::find(tensors, layer, &ModelTensor::layer);
     QUENCH_CHECK_AS(ErrorCode::unsupported, keeps_codes(tensor) || high_precision.contains(tensor.parameter->name),
                     "{}: the run trained its {} values (recipe {}), and the file holds them times {:.6g}, which keeps "
@@ -62,7 +68,7 @@ void TrainedScheme::warn_of_others(const std::vector<ModelTensor>& tensors, cons
   const std::vector<std::string> untrained = untrained_layers(tensors);
   std::map<std::string, std::vector<std::string>> others;  // by storing scheme
   for (const auto& [layer, stored] : chosen_schemes(tensors, rules)) {
-    if (stored != nullptr && stored->weights == scheme->weights && stored->inputs == scheme->inputs) continue;
+    if (stored != nullptr && is_stored_by(*stored, layer)) continue;
     if (std::ranges::find(untrained, layer) != untrained.end()) continue;
     others[stored != nullptr ? stored->name : "high precision"].push_back(layer);
   }
@@ -74,6 +80,9 @@ void TrainedScheme::warn_of_others(const std::vector<ModelTensor>& tensors, cons
 TrainedScheme trained_scheme(const RunConfig& config, nn::CausalLm& model,
                              std::span<const recipes::LayerConversion> conversion) {
   TrainedScheme trained{.scheme = simulated_scheme(config), .recipe = config.recipe.name, .high_precision = {}};
+  recipes::RecipeOptions options = simulated_formats(config.recipe);
+  if (trained.scheme != nullptr) choose_gguf_types(options, recipes::find_recipe(config.recipe.name), model);
+  if (options.gguf_types != nullptr) trained.types = *options.gguf_types;
   std::set<std::string> skipped;
   for (const recipes::LayerConversion& row : conversion)
     if (!row.skipped_because.empty()) skipped.insert(row.name);
@@ -93,6 +102,7 @@ TrainedScheme stored_scheme(const CheckpointReader& reader, const nn::ModelConfi
   recipes::RecipeOptions formats = simulated_formats(recipe);
   formats.target = Device{};
   nn::CausalLm shapes(model, {.dtype = config.training.dtype, .device = {DeviceType::meta, 0}});
+  choose_gguf_types(formats, recipes::find_recipe(recipe.name), shapes);
   const auto conversion = recipes::apply_recipe(
       shapes, recipes::find_recipe(recipe.name),
       {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers}, formats);

@@ -18,9 +18,12 @@ struct TrainedScheme {
   const Scheme* scheme = nullptr;        // null: none
   std::string recipe;                    // recipe.name
   std::set<std::string> high_precision;  // weight names left so by the recipe
+  recipes::GgufTypes types = {};         // of layers, where `scheme` is of GGUF files
 
   // Layers of `tensors` (Hugging Face names) that the recipe left in high precision.
   [[nodiscard]] std::vector<std::string> untrained_layers(const std::vector<ModelTensor>& tensors) const;
+  // Whether the scheme stores what the recipe trains in the layer.
+  [[nodiscard]] bool is_stored_by(const Scheme& stored, const std::string& layer) const;
   // Throws unsupported for layers that `rules` store under the trained scheme after a factor (ModelTensor::factor) that
   // is no power of two: their codes would be others.
   void require_kept_codes(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/system/key_error.h"
+#include "export/table/mixed_types.h"
 #include "nn/modules/initialize.h"
 #include "train/check/check.h"
 #include "train/config/objective_table.h"
@@ -80,8 +81,10 @@ bool keeps_weights(const RunConfig& config) {
   const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate;
   // Kept codes would outweigh a base in few bits.
   const bool packed = config.lora && config.lora->base != recipes::BaseForm::dense;
-  return config.recipe.keep_weights.value_or(few && !gathers_codes && !packed &&
-                                             accumulation_steps(config, parallel.ranks) > 1);
+  // Searched for, not cast.
+  const bool costly = config.recipe.name == recipes::kQatGguf.name;
+  return config.recipe.keep_weights.value_or(
+      costly || (few && !gathers_codes && !packed && accumulation_steps(config, parallel.ranks) > 1));
 }
 
 std::shared_ptr<recipes::DelayedScaling> make_scaling(const RecipeSection& recipe) {
@@ -111,6 +114,7 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .learned_scales = recipe.learned_scales,
           .embedding_bits = recipe.embedding_bits,
           .embedding_group_size = recipe.embedding_group_size,
+          .gguf_scheme = recipe.gguf_scheme,
           .mx_scale = mx_scale_mode(recipe.mx_scale),
           .health = std::move(health),
           .delayed_scaling = std::move(scaling)};
@@ -129,11 +133,13 @@ std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, 
   const recipes::Adapters* adapters = setup.adapters.get();
   const RecipeSection::Filter& filter = config->recipe.filter;
   const recipes::Recipe& recipe = tail ? recipes::kBf16 : recipes::find_recipe(config->recipe.name);
+  recipes::RecipeOptions options = recipe_options(config, target, setup.health, setup.scaling);
+  choose_gguf_types(options, recipe, model);
   auto conversion =
       tail ? recipes::apply_recipe(model, recipe, {})
            : recipes::apply_recipe(model, recipe,
                                    {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
-                                   recipe_options(config, target, setup.health, setup.scaling));
+                                   options);
   recipes::require_layers(recipe, conversion);
   if (adapters == nullptr) return conversion;
   const bool of_experts =

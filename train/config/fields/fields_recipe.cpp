@@ -67,6 +67,8 @@ void add_recipe_fields(Fields& fields) {
             "Group size of integer weights in quantization-aware training; 0: a row.", "32");
   add_field(fields, "recipe.asymmetric_weights", QUENCH_MEMBER(recipe.asymmetric_weights), any_value(), guarded,
             "Integer weights with zero points in quantization-aware training.");
+  add_field(fields, "recipe.gguf_scheme", QUENCH_MEMBER(recipe.gguf_scheme), any_value(), guarded,
+            "GGUF type or mix that qat_gguf trains for: q4_0, q3_k, q4_k_m, ...; the export writes it by default.");
   add_field(fields, "recipe.learned_scales", QUENCH_MEMBER(recipe.learned_scales), any_value(), guarded,
             "Learned step size quantization (LSQ): train the scales of symmetric integer weights, initialized from the "
             "weights.");

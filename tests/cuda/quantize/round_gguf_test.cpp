@@ -1,0 +1,67 @@
+// Fake quantization in the grids of GGUF: the GPU's values are the CPU's, bit for bit.
+
+#include "core/ops/quantize/round_gguf.h"
+
+#include "tests/cuda/quantize/quantize_testing.h"
+
+namespace quench::testing {
+namespace {
+
+TEST(CudaRoundGguf, ValuesAreTheCpusBitForBit) {
+  std::uint64_t seed = 0;
+  for (const BlockFormat& format : block_formats()) {
+    if (!can_round_gguf(format.type, DeviceType::cuda)) continue;
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const bool weighted : {false, true})
+        for (const std::int64_t rows : {1, 37}) {
+          SCOPED_TRACE(
+              fmt::format("{} {}{} {} rows", format.name, to_string(dtype), weighted ? " weighted" : "", rows));
+          const Shape shape{rows, 768};
+          const Tensor x = input(shape, dtype, 0, ++seed);
+          Tensor importance;
+          if (weighted) {
+            importance = input({768}, DType::f32, 0, ++seed);
+            for (std::int64_t i = 0; i < 768; ++i) {
+              float& factor = importance.data<float>()[i];
+              factor = i % 5 == 0 ? 0.0f : factor * factor;
+            }
+          }
+          const Tensor expected = Tensor::empty(shape, dtype);
+          round_gguf({.x = x, .type = format.type, .importance = importance, .out = expected});
+          const Tensor gpu = on_gpu(x), out = Tensor::empty(shape, dtype, kGpu);
+          const Tensor factors = weighted ? on_gpu(importance) : Tensor();
+          round_gguf({.x = gpu, .type = format.type, .importance = factors, .out = out});
+          EXPECT_TRUE(equal(out, expected));
+          round_gguf({.x = gpu, .type = format.type, .importance = factors, .out = gpu});
+          EXPECT_TRUE(equal(gpu.clone(), expected)) << "in place";
+        }
+  }
+}
+
+// Zeros, one value, outliers, ramps, values near the ends of f16 scales.
+TEST(CudaRoundGguf, AwkwardBlocksAreTheCpus) {
+  constexpr std::int64_t kRows = 9, kColumns = 256;
+  const Tensor x = Tensor::zeros({kRows, kColumns}, DType::f32);
+  const auto row = [&](std::int64_t r) { return x.data<float>() + r * kColumns; };
+  for (std::int64_t i = 0; i < kColumns; ++i) {
+    row(1)[i] = 0.02f;
+    row(2)[i] = i == 100 ? 50.0f : 0.01f;
+    row(3)[i] = static_cast<float>(i) - 128.0f;
+    row(4)[i] = i % 2 == 0 ? 1.0f : -1.0f;
+    row(5)[i] = 1e-7f * static_cast<float>(i % 11);
+    row(6)[i] = 2000.0f * static_cast<float>(i % 13 - 6);
+    row(7)[i] = i < 32 ? -3.0f : 0.0f;
+    row(8)[i] = -0.5f - static_cast<float>(i % 3);
+  }
+  for (const BlockFormat& format : block_formats()) {
+    if (!can_round_gguf(format.type, DeviceType::cuda)) continue;
+    const Tensor expected = Tensor::empty_like(x), gpu = on_gpu(x),
+                 out = Tensor::empty({kRows, kColumns}, DType::f32, kGpu);
+    round_gguf({.x = x, .type = format.type, .out = expected});
+    round_gguf({.x = gpu, .type = format.type, .out = out});
+    EXPECT_TRUE(equal(out, expected)) << format.name;
+  }
+}
+
+}  // namespace
+}  // namespace quench::testing
