@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Greedy generation on one GPU, batch 1, bf16: quench generate beside Hugging Face transformers, and beside itself on the
-same weights quantized.
+same weights or KV cache quantized.
 
   bench/gpu_generate.py --schemes int4_weight_only_g128,float8_weight_only --json results.json
+  bench/gpu_generate.py --no-peer --prompt-tokens 32000 --kv-caches fp8,int8 --json results.json
 
 Both read the same folder with random weights (shapes of bench/workloads/1b.json), the same prompt and make the same
 number of tokens. The rate is that of decoding alone. Of transformers' caches the faster one is compared. With random
@@ -24,9 +25,10 @@ PROMPT = "It was a bright cold day in April, and the clocks were striking thirte
 BYTES_BOS = 256  # the "bytes" tokenizer puts it before a text; the other ids are the bytes
 
 
-def run_ours(args, model, prompt):
+def run_ours(args, model, prompt, kv_cache="model"):
     command = [args.quench, "generate", "--model", model, "--tokenizer", "bytes", "--prompt", prompt, "--max-new-tokens",
-               args.tokens, "--temperature", "0", "--ignore-eos", "--dtype", "bf16", "--device", args.device, "--json"]
+               args.tokens, "--temperature", "0", "--ignore-eos", "--dtype", "bf16", "--kv-cache", kv_cache, "--device",
+               args.device, "--json"]
     rates, result = [], None
     for _ in range(args.repeat):
         result = json.loads(run_program(command, args.timeout, environment=program_environment(args.quench)))
@@ -36,7 +38,7 @@ def run_ours(args, model, prompt):
         # The first token comes from the prompt's pass: count - 1 passes in the time that tokens_per_second covers.
         rates.append(result["tokens_per_second"] * (count - 1) / count)
     return dict(tokens_per_second=statistics.median(rates), prompt_seconds=result["prompt_seconds"], tokens=result["tokens"],
-                prompt_tokens=result["prompt_tokens"])
+                prompt_tokens=result["prompt_tokens"], kv_cache_bytes_per_token=result["kv_cache_bytes_per_token"])
 
 
 def run_quantized(args, model, prompt, entry, folder):
@@ -74,10 +76,18 @@ def main():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--caches", default="dynamic,static", help="of transformers")
     parser.add_argument("--schemes", default="", help="of quench quantize, separated by commas; SCHEME+whole: head and embeddings too")
+    parser.add_argument("--kv-caches", default="", help="of quench generate --kv-cache, separated by commas")
+    parser.add_argument("--prompt-tokens", type=int, help="length of the prompt, by repetition; the context grows with it")
     parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True, help="run transformers")
     parser.add_argument("--json", help="file for all numbers")
     args = parser.parse_args()
     config = load_run_config(args.workload)
+    prompt = args.prompt
+    if args.prompt_tokens:  # a byte is a token, after BYTES_BOS
+        prompt = (prompt * (args.prompt_tokens // len(prompt) + 1))[:args.prompt_tokens - 1]
+        config["model"]["max_position_embeddings"] = max(config["model"]["max_position_embeddings"],
+                                                         args.prompt_tokens + args.tokens)
+    kv_caches = list(filter(None, args.kv_caches.split(",")))
     result, failed = {}, False
     with tempfile.TemporaryDirectory() as temporary:
         model = args.model
@@ -87,9 +97,11 @@ def main():
         runs = {"quench": run_ours, **({"transformers": run_peer} if args.peer else {})}
         for scheme in filter(None, args.schemes.split(",")):
             runs[scheme] = functools.partial(run_quantized, entry=scheme, folder=pathlib.Path(args.work or temporary))
+        for cache in kv_caches:
+            runs[f"KV cache {cache}"] = functools.partial(run_ours, kv_cache=cache)
         for name, function in runs.items():
             try:
-                result[name] = function(args, model, args.prompt)
+                result[name] = function(args, model, prompt)
             except BenchError as error:
                 failed = True
                 print(f"{name} failed: {error}")
@@ -113,6 +125,13 @@ def main():
             run["ratio"] = run["tokens_per_second"] / ours["tokens_per_second"]
             print(f"{scheme:<22}{run['tokens_per_second']:>9.1f} tok/s   {run['ratio']:.3f}x of bf16, "
                   f"{run['size_of_bf16']:.3f} of its size")
+    for cache in kv_caches:
+        if ours and (run := result.get(f"KV cache {cache}")):
+            run["ratio"] = run["tokens_per_second"] / ours["tokens_per_second"]
+            run["size_of_bf16"] = run["kv_cache_bytes_per_token"] / ours["kv_cache_bytes_per_token"]
+            print(f"{'KV cache ' + cache:<22}{run['tokens_per_second']:>9.1f} tok/s   {run['ratio']:.3f}x of bf16, "
+                  f"{run['size_of_bf16']:.3f} of its bytes, "
+                  f"{common_length(ours['tokens'], run['tokens'])} tokens alike")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(result) + "\n")
     sys.exit(failed)

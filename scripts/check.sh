@@ -58,7 +58,7 @@ report < <(
   awk '
     BEGIN {
       count = split("core/system core/device core/number core/memory core/tensor core/json core/safetensors " \
-                    "core/gguf_types core/ops/quantize core/ops core/ops/basic core/ops/experts core/ops/adapters core/ops/loss core/ops/optimizer core/ops/weights core/self_test " \
+                    "core/gguf_types core/ops/quantize core/ops core/ops/kv_cache core/ops/basic core/ops/experts core/ops/adapters core/ops/loss core/ops/optimizer core/ops/weights core/self_test " \
                     "core/cpu core/cuda/common core/cuda/sm80 core/cuda/sm90 core/cuda/quantize core/cuda/optimizer core/cuda/gemm core/cuda/cudnn " \
                     "core/cuda/attention core/cuda/layers core/cuda/vocabulary " \
                     "core/cuda/experts core/cuda " \
@@ -67,7 +67,7 @@ report < <(
                     "distributed/store distributed distributed/experts distributed/fsdp distributed/gloo distributed/nccl " \
                     "distributed/launcher " \
                     "data/hub data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
-                    "export/mixes export/schemes export/methods export/formats export/formats/packed_words export/formats/compressed_tensors export/formats/torchao " \
+                    "export/mixes export/schemes export/methods export/formats export/kv_cache export/formats/packed_words export/formats/compressed_tensors export/formats/torchao " \
                     "export/formats/gptq export/formats/awq export/formats/bitsandbytes export/formats/fine_grained_float8 export/formats/modelopt export/formats/mxfp4_experts " \
                     "export/formats/gguf/architectures export/formats/gguf export/imatrix export/ptq export/table export/budget " \
                     "train/checkpoint train/objective train/step train/metrics train/model_source train/config train/model_folder train/run_folder " \

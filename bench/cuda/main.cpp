@@ -1,6 +1,7 @@
 // GPU kernel benchmarks: attention and GEMMs in TFLOP/s, memory-bound kernels as a share of the device-to-device copy
 // rate of the same process.
-//   quench_cuda_bench [attention] [casts] [experts] [fused] [gemm8] [generation] [low_rank] [optimizer]   default: all
+//   quench_cuda_bench [attention] [casts] [experts] [fused] [gemm8] [generation] [kv_cache] [low_rank] [optimizer]
+//   default: all
 
 #include <cstdio>
 #include <string_view>
@@ -16,14 +17,16 @@ int main(int argc, char** argv) {
       {"attention", quench::bench::measure_attention},   {"fused", quench::bench::measure_fused_kernels},
       {"casts", quench::bench::measure_casts},           {"experts", quench::bench::measure_experts},
       {"gemm8", quench::bench::measure_float8_products}, {"generation", quench::bench::measure_generation},
-      {"low_rank", quench::bench::measure_low_rank},     {"optimizer", quench::bench::measure_optimizer}};
+      {"kv_cache", quench::bench::measure_kv_caches},    {"low_rank", quench::bench::measure_low_rank},
+      {"optimizer", quench::bench::measure_optimizer}};
   try {
     for (int i = 1; i < argc; ++i) {
       bool known = false;
       for (const Part& part : kParts) known = known || part.name == argv[i];
-      QUENCH_CHECK_AS(quench::ErrorCode::bad_config, known,
-                      "'{}' is none of attention, casts, experts, fused, gemm8, generation, low_rank, optimizer",
-                      argv[i]);
+      QUENCH_CHECK_AS(
+          quench::ErrorCode::bad_config, known,
+          "'{}' is none of attention, casts, experts, fused, gemm8, generation, kv_cache, low_rank, optimizer",
+          argv[i]);
     }
     for (const Part& part : kParts) {
       bool wanted = argc == 1;

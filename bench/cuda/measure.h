@@ -17,6 +17,7 @@ void measure_optimizer();
 void measure_casts();
 void measure_experts();
 void measure_generation();
+void measure_kv_caches();
 void measure_low_rank();
 
 // Random CPU tensors from a seed.

@@ -131,17 +131,6 @@ class QueryTile {
   std::int64_t first_ = 0, rows_ = 0;
 };
 
-template <class T>
-void single_queries(const AttentionArgs& args, std::int64_t work) {
-  const std::int64_t heads = args.q.size(1), scratch_size = round_up(OneQuery<T>::scratch_size(args.q.size(2)), 16);
-  const MemoryScope scope(MemoryCategory::workspace);
-  const Tensor scratch = Tensor::empty({std::int64_t{omp_get_max_threads()}, scratch_size}, DType::f32);
-  parallel_items(std::ssize(args.sequences) * heads, work, [&](std::int64_t item, int thread) {
-    const SequenceRange& s = args.sequences[static_cast<std::size_t>(item / heads)];
-    if (s.q_length > 0) OneQuery<T>(args, s, item % heads, scratch.data<float>() + thread * scratch_size).run();
-  });
-}
-
 template <class T, class Operand>
 void forward(const AttentionArgs& args) {
   const std::int64_t heads = args.q.size(1), kv_heads = args.k.size(1), group = heads / kv_heads;
@@ -160,7 +149,8 @@ void forward(const AttentionArgs& args) {
   const std::int64_t pairs = sequences * kv_heads;
   if (covered == 0) return;
   if (std::ranges::all_of(args.sequences, [](const SequenceRange& s) { return s.q_length <= 1; }))
-    return single_queries<T>(args, work);
+    return single_queries<T>(
+        args, work, [&](std::int64_t head, bool values) { return ValueRows<T>(values ? args.v : args.k, head); });
   // Few heads: queries are split, and keys repacked per split.
   const std::int64_t threads = omp_get_max_threads(), cuts = std::max<std::int64_t>(1, 4 * threads / pairs);
 

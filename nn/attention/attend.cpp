@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/ops/cached_attention.h"
+#include "core/ops/kv_cache/cached_attention.h"
 #include "nn/attention/kv_cache.h"
 
 namespace quench::nn {
@@ -47,6 +47,7 @@ Variable attend_cached(const Variable& qkv, const AttendOptions& options, const 
                     .sin = rotation.sin,
                     .positions = context.positions,
                     .cache = context.cache->rows(options.layer),
+                    .scales = context.cache->scales(options.layer),
                     .out = out,
                     .heads = layout.heads,
                     .kv_heads = layout.kv_heads,

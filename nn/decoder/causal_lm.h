@@ -51,6 +51,13 @@ class CausalLm final : public Module {
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences,
                                             std::span<const SharedPrefix> prefixes, const Tensor& positions) const;
 
+  // KV caches of the model; by default in its dtype.
+  void set_kv_cache(KvCacheElements elements) { kv_cache_ = std::move(elements); }
+  [[nodiscard]] const KvCacheElements& kv_cache() const noexcept { return kv_cache_; }
+  [[nodiscard]] KvCache make_cache(std::int64_t capacity) const {
+    return KvCache(config_, capacity, options_.dtype, options_.device, kv_cache_);
+  }
+
   // Adds the weight "<name>.weight" [outputs,H] of a head over the final hidden states, such as the "score" of a reward
   // model. No linear layer: it is read through autograd::router_logits() or matmul(), and stays in high precision under
   // recipes and in exports. In FSDP a part of the final norm's unit. Call before weights are loaded and shared. Throws
@@ -112,6 +119,7 @@ class CausalLm final : public Module {
   std::vector<std::unique_ptr<AddedHead>> added_heads_;
   std::vector<const UnitHooks*> unit_hooks_;
   mutable LayerRotations rotations_;
+  KvCacheElements kv_cache_;
 };
 
 }  // namespace quench::nn

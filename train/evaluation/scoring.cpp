@@ -81,7 +81,11 @@ void WindowScorer::score_pass() {
     targets.insert(targets.end(), w.window.targets.begin(), w.window.targets.end());
   }
   const Device device = model_.options().device;
-  const nn::ForwardContext context = model_.make_context(sequences, waiting_tokens_);
+  nn::ForwardContext context = model_.make_context(sequences, waiting_tokens_);
+  if (model_.kv_cache().format != nullptr) {
+    if (!cache_ || cache_->capacity() < waiting_tokens_) cache_.emplace(model_.make_cache(waiting_tokens_));
+    context.cache = &*cache_;
+  }
   Tensor losses;
   (void)model_.loss(Tensor::from_values<std::int32_t>({waiting_tokens_}, inputs).to(device),
                     Tensor::from_values<std::int32_t>({waiting_tokens_}, targets).to(device), context, 1.0f, {},

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,13 +38,17 @@ void strided_windows(std::span<const std::int32_t> tokens, std::int64_t window, 
 using ScoreSink = std::function<void(std::int64_t document, double nll)>;
 
 // Windows are packed into forward passes without cross-window attention, each rotated by its own length: a window's
-// value does not depend on its neighbours.
+// value does not depend on its neighbours. With a quantized KV cache (CausalLm::kv_cache), a window is a pass through
+// it: keys and values are those of decoding.
 class WindowScorer {
  public:
   // `unit`: noun for a document in errors. Passes have at most `tokens_per_pass` tokens, or one window.
   explicit WindowScorer(const nn::CausalLm& model, std::string_view unit = "document", ScoreSink sink = {},
                         std::int64_t tokens_per_pass = 4096)
-      : model_(model), unit_(unit), sink_(std::move(sink)), tokens_per_pass_(tokens_per_pass) {}
+      : model_(model),
+        unit_(unit),
+        sink_(std::move(sink)),
+        tokens_per_pass_(model.kv_cache().format == nullptr ? tokens_per_pass : 0) {}
 
   // `document`: for errors. Throws nonfinite naming document and token for a NaN or infinite loss.
   void add(ScoringWindow window, std::int64_t document);
@@ -67,6 +72,7 @@ class WindowScorer {
   std::int64_t waiting_tokens_ = 0;
   std::int64_t targets_ = 0;
   double nll_ = 0;
+  std::optional<nn::KvCache> cache_;
 };
 
 }  // namespace quench

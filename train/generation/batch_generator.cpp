@@ -19,10 +19,7 @@ using Clock = std::chrono::steady_clock;
 class SharedCache {
  public:
   SharedCache(const nn::CausalLm& model, std::int64_t width, std::int64_t capacity)
-      : model_(model),
-        width_(width),
-        capacity_(capacity),
-        cache_(model.config(), width * capacity, model.options().dtype, model.options().device) {
+      : model_(model), width_(width), capacity_(capacity), cache_(model.make_cache(width * capacity)) {
     // Builds the full table once instead of token by token.
     (void)model.make_context({{0, 0, 0, capacity}}, 0);
   }

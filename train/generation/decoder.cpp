@@ -27,8 +27,7 @@ std::vector<const void*> weight_addresses(const nn::CausalLm& model) {
 
 }  // namespace
 
-Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity)
-    : model_(model), cache_(model.config(), capacity, model.options().dtype, model.options().device) {
+Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity) : model_(model), cache_(model.make_cache(capacity)) {
   // Builds the full table once instead of token by token.
   (void)model.make_context({{0, 0, 0, capacity}}, 0);
   // Length-dependent RoPE changes the pass at every token.

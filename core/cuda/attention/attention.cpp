@@ -11,7 +11,7 @@
 #include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/common/launch.h"
 #include "core/device/call_counter.h"
-#include "core/ops/cached_attention.h"
+#include "core/ops/kv_cache/cached_attention.h"
 #include "core/system/log.h"
 #if defined(QUENCH_HAVE_CUDNN)
 #include "core/cuda/cudnn/attention.h"
@@ -138,6 +138,18 @@ void cached_attention_kernel(const CachedAttentionArgs& args) {
                            .sin = args.sin,
                            .position = args.positions};
   forward_decode.add();
+  if (args.scales.defined())
+    return decode_coded_attention({.q = heads(args.qkv, 0, args.heads),
+                                   .cache = args.cache,
+                                   .scales = args.scales,
+                                   .out = args.out.view({1, args.heads, dim}),
+                                   .sequences = args.sequences,
+                                   .window = args.window,
+                                   .scale = args.scale,
+                                   .soft_cap = args.soft_cap,
+                                   .sinks = args.sinks,
+                                   .last_key = args.length_on_device ? args.positions : Tensor()},
+                                  &new_token);
   decode_attention({.q = heads(args.qkv, 0, args.heads),
                     .k = heads(args.cache, 0, args.kv_heads),
                     .v = heads(args.cache, width, args.kv_heads),
@@ -152,7 +164,16 @@ void cached_attention_kernel(const CachedAttentionArgs& args) {
                    &new_token);
 }
 
+void coded_attention_kernel(const CodedAttentionArgs& args) {
+  if (!coded_decode_takes(args)) return attend_decoded(args);
+  clear_rows(args.out, uncovered_queries(args.sequences, args.q.size(0)));
+  if (std::all_of(args.sequences.begin(), args.sequences.end(), [](const auto& s) { return s.q_length == 0; })) return;
+  forward_decode.add();
+  decode_coded_attention(args);
+}
+
 QUENCH_CUDA_KERNEL(cached_attention_slot, cached_attention_kernel);
+QUENCH_CUDA_KERNEL(coded_attention_slot, coded_attention_kernel);
 QUENCH_CUDA_KERNEL(attention_slot, attention_kernel);
 QUENCH_CUDA_KERNEL(attention_backward_slot, attention_backward_kernel);
 

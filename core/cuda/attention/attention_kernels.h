@@ -2,6 +2,7 @@
 // Tiled and decode attention kernels.
 
 #include "core/cuda/cudnn/attention_layout.h"
+#include "core/ops/kv_cache/coded_attention.h"
 
 namespace quench::cuda {
 
@@ -20,6 +21,10 @@ struct NewToken {
 // % 16 == 0, 16-byte alignment.
 [[nodiscard]] bool decode_takes(const AttentionArgs& args);
 void decode_attention(const AttentionArgs& args, const NewToken* new_token = nullptr);
+
+// The same over codes: bf16, D <= 256, D % 8 == 0, aligned.
+[[nodiscard]] bool coded_decode_takes(const CodedAttentionArgs& args);
+void decode_coded_attention(const CodedAttentionArgs& args, const NewToken* new_token = nullptr);
 
 // `out` and `lse` of args.sequences without sinks become those with args.sinks.
 void add_sinks(const AttentionArgs& args, const Tensor& lse, const LseLayout& at);

@@ -1,7 +1,9 @@
 #pragma once
-// Parameters of the decode kernels, and register layout of K/V rows.
+// Parameters of the decode kernels, and register layout of K/V rows. C: element of the cache, T or codes (Float8,
+// Int8).
 
 #include "core/cuda/attention/attention_sequences.h"
+#include "core/cuda/attention/cached_elements.cuh"
 #include "core/cuda/attention/new_token.cuh"
 #include "core/cuda/common/vector.cuh"
 
@@ -9,9 +11,10 @@ namespace quench::cuda {
 
 inline constexpr int kSplitThreads = 128, kUnsplitThreads = 512;
 
-template <class T>
+template <class T, class C = T>
 struct DecodeParams {
-  const T *q, *k, *v;
+  const T* q;
+  const Stored<C>*k, *v;
   T* out;
   std::int64_t q_row, q_head, k_row, k_head, v_row, v_head;  // in elements
   int heads, group, dim;                                     // group: query heads per KV head
@@ -27,7 +30,8 @@ struct DecodeParams {
   float* partial_out;
   float2* partial_weight;
   std::int64_t rows;  // queries * heads
-  NewTokenOperands<T> new_token;
+  NewTokenOperands<T, C> new_token;
+  CacheScales scales;  // codes alone
 };
 
 // Unnormalized `sum` of a head's row over its weights, whose sum is relative to 2^maximum, and its sink; no visible
@@ -45,15 +49,18 @@ __device__ inline float capped_score(float score, float cap) {
   return cap == 0.0f ? score : cap * tanhf(score / cap);
 }
 
-// A key row in kLanes threads, kPieces 16-byte vectors each.
-template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kSplitThreads>
+// A key row in kLanes threads, kPieces vectors each, of 16 bytes in T.
+template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kSplitThreads, class C = T>
 struct DecodeShape {
   using Element = T;
-  using Unsplit = DecodeShape<T, kLaneCount, kPieceCount, kUnsplitThreads>;
+  using Cached = C;
+  using Params = DecodeParams<T, C>;
+  using Unsplit = DecodeShape<T, kLaneCount, kPieceCount, kUnsplitThreads, C>;
   static constexpr int kThreads = kThreadCount, kWarps = kThreads / 32;
   static constexpr int kLanes = kLaneCount, kPieces = kPieceCount, kWidth = kVectorWidth<T>;
-  static constexpr int kElements = kPieces * kWidth;                                   // per thread
-  static constexpr int kUnroll = kThreads == kUnsplitThreads && kPieces == 1 ? 8 : 4;  // keys in flight per lane group
+  static constexpr int kElements = kPieces * kWidth;  // per thread
+  // Keys in flight per lane group; codes have half the bytes.
+  static constexpr int kUnroll = (kThreads == kUnsplitThreads && kPieces == 1) || kIsCoded<C> ? 8 : 4;
   static constexpr int kLaneGroups = kThreads / kLanes;
   static constexpr int kTileKeys = kLaneGroups * kUnroll;  // K/V tile of the CTA
   static constexpr int kDim = kLanes * kElements;          // >= D
@@ -70,12 +77,15 @@ struct DecodeThread {
 };
 
 // Visible rows of K or V of a KV head.
-template <class T>
+template <class C>
 struct KvRows {
-  const T* first;
+  const Stored<C>* first;
   std::int64_t stride;
   int count;
-  [[nodiscard]] __device__ const T* operator[](std::int64_t key) const { return first + key * stride; }
+  const float* scales = nullptr;  // codes alone
+  std::int64_t scale_stride = 0;
+  [[nodiscard]] __device__ const Stored<C>* operator[](std::int64_t key) const { return first + key * stride; }
+  [[nodiscard]] __device__ float scale(std::int64_t key) const { return scales[key * scale_stride]; }
 };
 
 // Keys of a KV head that a CTA attends to.
@@ -85,13 +95,15 @@ struct KvRange {
   std::int64_t begin = 0;  // in the sequence
   int keys = 0;
 
-  template <class T>
-  [[nodiscard]] __device__ KvRows<T> k(const DecodeParams<T>& p) const {
-    return {p.k + (s.k_begin + begin) * p.k_row + kv_head * p.k_head, p.k_row, keys};
+  template <class T, class C>
+  [[nodiscard]] __device__ KvRows<C> k(const DecodeParams<T, C>& p) const {
+    const std::int64_t row = s.k_begin + begin;
+    return {p.k + row * p.k_row + kv_head * p.k_head, p.k_row, keys, p.scales.key(row, kv_head), p.scales.row};
   }
-  template <class T>
-  [[nodiscard]] __device__ KvRows<T> v(const DecodeParams<T>& p) const {
-    return {p.v + (s.k_begin + begin) * p.v_row + kv_head * p.v_head, p.v_row, keys};
+  template <class T, class C>
+  [[nodiscard]] __device__ KvRows<C> v(const DecodeParams<T, C>& p) const {
+    const std::int64_t row = s.k_begin + begin;
+    return {p.v + row * p.v_row + kv_head * p.v_head, p.v_row, keys, p.scales.value(row, kv_head), p.scales.row};
   }
 };
 
@@ -122,13 +134,49 @@ struct LaneRow {
   __device__ float operator[](int e) const {
     return to_float(pieces[e / Shape::kWidth][e % Shape::kWidth]);
   }
+  __device__ void values(float (&out)[Shape::kElements]) const {
+#pragma unroll
+    for (int e = 0; e < Shape::kElements; ++e) out[e] = (*this)[e];
+  }
 };
+
+// The same columns of a row of codes.
+template <class Shape>
+struct CodedLaneRow {
+  using C = typename Shape::Cached;
+  static constexpr int kWords = Shape::kWidth / 4;
+  Vector<std::uint32_t, kWords> pieces[Shape::kPieces];
+
+  __device__ void load(const std::uint8_t* row, const DecodeThread<Shape>& thread, int dim) {
+#pragma unroll
+    for (int p = 0; p < Shape::kPieces; ++p) {
+      const int d = thread.piece_column(p);
+      if (d < dim)
+        pieces[p] = *reinterpret_cast<const Vector<std::uint32_t, kWords>*>(row + d);
+      else
+        pieces[p] = {};
+    }
+  }
+  // Unscaled.
+  __device__ void values(float (&out)[Shape::kElements]) const {
+#pragma unroll
+    for (int p = 0; p < Shape::kPieces; ++p)
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        float word[4];
+        C::decode_word(pieces[p][w], word);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) out[p * Shape::kWidth + 4 * w + j] = word[j];
+      }
+  }
+};
+template <class Shape>
+using CachedLaneRow = std::conditional_t<kIsCoded<typename Shape::Cached>, CodedLaneRow<Shape>, LaneRow<Shape>>;
 
 // The lane's elements of a query row times the scale.
 template <class Shape>
 __device__ __forceinline__ void load_query(float (&q)[Shape::kElements], const typename Shape::Element* row,
-                                           const DecodeThread<Shape>& thread,
-                                           const DecodeParams<typename Shape::Element>& p) {
+                                           const DecodeThread<Shape>& thread, const typename Shape::Params& p) {
   LaneRow<Shape> elements;
   if (p.q_is_wide)
     elements.load(row, thread, p.dim);

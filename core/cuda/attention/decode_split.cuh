@@ -20,8 +20,8 @@ struct SplitTile : KvRange {
   int first_row;  // query * group + head in group
   int sequence_rows;
 
-  template <class T>
-  __device__ SplitTile(const SequenceTiles& tiles, const DecodeParams<T>& p)
+  template <class Params>
+  __device__ SplitTile(const SequenceTiles& tiles, const Params& p)
       : KvRange{tiles.sequences[blockIdx.x / static_cast<unsigned>(p.row_blocks)], static_cast<int>(blockIdx.y)},
         split(static_cast<int>(blockIdx.z)) {
     if (p.last_key != nullptr) s.k_length = max(std::int64_t{0}, min(s.k_length, std::int64_t{*p.last_key} + 1));
@@ -37,19 +37,19 @@ struct SplitTile : KvRange {
   // Past the last row: clamped.
   [[nodiscard]] __device__ int row(int r) const { return min(first_row + r, sequence_rows - 1); }
   // query * heads + head.
-  template <class T>
-  [[nodiscard]] __device__ std::int64_t out_row(int r, const DecodeParams<T>& p) const {
+  template <class Params>
+  [[nodiscard]] __device__ std::int64_t out_row(int r, const Params& p) const {
     const int row = first_row + r;
     return (s.q_begin + row / p.group) * p.heads + kv_head * p.group + row % p.group;
   }
-  template <class T>
-  [[nodiscard]] __device__ const T* query(int r, const DecodeParams<T>& p) const {
+  template <class T, class C>
+  [[nodiscard]] __device__ const T* query(int r, const DecodeParams<T, C>& p) const {
     const int at = row(r);
     return p.q + (s.q_begin + at / p.group) * p.q_row + (kv_head * p.group + at % p.group) * p.q_head;
   }
   // The keys include the last one, the new token's.
-  template <class T>
-  [[nodiscard]] __device__ bool has_last_key(const DecodeParams<T>& p) const {
+  template <class Params>
+  [[nodiscard]] __device__ bool has_last_key(const Params& p) const {
     return s.k_length > begin && s.k_length <= begin + p.split_keys;
   }
 };
@@ -57,23 +57,38 @@ struct SplitTile : KvRange {
 // K or V tile in registers: keys first + u * kLaneGroups + thread.group.
 template <class Shape>
 struct KvTile {
-  LaneRow<Shape> rows[Shape::kUnroll];
+  using Rows = KvRows<typename Shape::Cached>;
+  static constexpr bool kCoded = kIsCoded<typename Shape::Cached>;
+  CachedLaneRow<Shape> rows[Shape::kUnroll];
+  float scales[kCoded ? Shape::kUnroll : 1];
 
-  __device__ __forceinline__ void load(const KvRows<typename Shape::Element>& from, int first,
-                                       const DecodeThread<Shape>& thread, int dim) {
+  __device__ __forceinline__ void load(const Rows& from, int first, const DecodeThread<Shape>& thread, int dim) {
 #pragma unroll
     for (int u = 0; u < Shape::kUnroll; ++u) {
       if (first + u * Shape::kLaneGroups >= from.count) break;
-      rows[u].load(from[min(first + u * Shape::kLaneGroups + thread.group, from.count - 1)], thread, dim);
+      load_row(u, from, min(first + u * Shape::kLaneGroups + thread.group, from.count - 1), thread, dim);
     }
   }
   // The last key again, if in the first tile.
-  __device__ __forceinline__ void reload_last(const KvRows<typename Shape::Element>& from,
-                                              const DecodeThread<Shape>& thread, int dim) {
+  __device__ __forceinline__ void reload_last(const Rows& from, const DecodeThread<Shape>& thread, int dim) {
 #pragma unroll
     for (int u = 0; u < Shape::kUnroll; ++u)
       if (u * Shape::kLaneGroups + thread.group >= from.count - 1 && u * Shape::kLaneGroups < from.count)
-        rows[u].load(from[from.count - 1], thread, dim);
+        load_row(u, from, from.count - 1, thread, dim);
+  }
+  // x times the scale of key u.
+  [[nodiscard]] __device__ __forceinline__ float scaled(int u, float x) const {
+    if constexpr (kCoded)
+      return x * scales[u];
+    else
+      return x;
+  }
+
+ private:
+  __device__ __forceinline__ void load_row(int u, const Rows& from, int key, const DecodeThread<Shape>& thread,
+                                           int dim) {
+    rows[u].load(from[key], thread, dim);
+    if constexpr (kCoded) scales[u] = from.scale(key);
   }
 };
 
@@ -81,8 +96,7 @@ struct KvTile {
 // key, equal values from every CTA of the KV head.
 template <class Shape, int kRows>
 __device__ __forceinline__ void rotate_queries(float (&q)[kRows][Shape::kElements], const SplitTile<kRows>& tile,
-                                               const DecodeThread<Shape>& thread,
-                                               const DecodeParams<typename Shape::Element>& p) {
+                                               const DecodeThread<Shape>& thread, const typename Shape::Params& p) {
   using T = typename Shape::Element;
 #pragma unroll
   for (int piece = 0; piece < Shape::kPieces; ++piece) {
@@ -102,14 +116,14 @@ __device__ __forceinline__ void rotate_queries(float (&q)[kRows][Shape::kElement
 template <class Shape, int kRows>
 __device__ __forceinline__ void load_queries(float (&q)[kRows][Shape::kElements], KvTile<Shape>& k_tile,
                                              const SplitTile<kRows>& tile, const DecodeThread<Shape>& thread,
-                                             const DecodeParams<typename Shape::Element>& p) {
+                                             const typename Shape::Params& p) {
   if (p.new_token.key == nullptr) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) load_query(q[r], tile.query(r, p), thread, p);
     return;
   }
   const bool stores = tile.has_last_key(p);
-  if (stores) p.new_token.store(tile.kv_head, p.dim);
+  if (stores) p.new_token.store(tile.kv_head, p.dim, p.scales);
   rotate_queries(q, tile, thread, p);
   if (stores) {
     __syncthreads();
@@ -121,22 +135,22 @@ __device__ __forceinline__ void load_queries(float (&q)[kRows][Shape::kElements]
 template <class Shape, int kRows>
 __device__ __forceinline__ void compute_scores(float* scores, KvTile<Shape>& k_tile,
                                                const float (&q)[kRows][Shape::kElements],
-                                               const KvRows<typename Shape::Element>& k,
-                                               const DecodeThread<Shape>& thread,
-                                               const DecodeParams<typename Shape::Element>& p) {
+                                               const KvRows<typename Shape::Cached>& k,
+                                               const DecodeThread<Shape>& thread, const typename Shape::Params& p) {
   for (int first = 0; first < k.count; first += Shape::kTileKeys) {
     if (first > 0) k_tile.load(k, first, thread, p.dim);
 #pragma unroll
     for (int u = 0; u < Shape::kUnroll; ++u) {
       if (first + u * Shape::kLaneGroups >= k.count) break;
       const int key = first + u * Shape::kLaneGroups + thread.group;
-      float products[kRows];
+      float elements[Shape::kElements], products[kRows];
+      k_tile.rows[u].values(elements);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         products[r] = 0;
 #pragma unroll
-        for (int e = 0; e < Shape::kElements; ++e) products[r] = fmaf(q[r][e], k_tile.rows[u][e], products[r]);
-        products[r] = capped_score(lane_reduce<Shape::kLanes>(products[r], Sum()), p.cap);
+        for (int e = 0; e < Shape::kElements; ++e) products[r] = fmaf(q[r][e], elements[e], products[r]);
+        products[r] = capped_score(k_tile.scaled(u, lane_reduce<Shape::kLanes>(products[r], Sum())), p.cap);
       }
       if (thread.lane == 0 && key < k.count)
 #pragma unroll
@@ -152,8 +166,7 @@ struct RowSoftmax {
 
   // Scores become weights relative to 2^maximum. One warp per row.
   template <class Shape>
-  __device__ __forceinline__ void apply(float* scores, const SplitTile<kRows>& tile,
-                                        const DecodeParams<typename Shape::Element>& p) {
+  __device__ __forceinline__ void apply(float* scores, const SplitTile<kRows>& tile, const typename Shape::Params& p) {
     const std::int64_t keys = tile.keys;
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
     for (int r = thread / 32; r < kRows; r += Shape::kWarps) {
@@ -183,7 +196,7 @@ struct RowSoftmax {
 // Weighted sums of value rows over the lane group's keys. The first tile is loaded already.
 template <class Shape, int kRows>
 __device__ __forceinline__ void weigh_values(float (&sums)[kRows][Shape::kElements], KvTile<Shape>& v_tile,
-                                             const float* weights, const KvRows<typename Shape::Element>& v,
+                                             const float* weights, const KvRows<typename Shape::Cached>& v,
                                              const DecodeThread<Shape>& thread, int dim) {
   for (int first = 0; first < v.count; first += Shape::kTileKeys) {
     if (first > 0) v_tile.load(v, first, thread, dim);
@@ -191,11 +204,13 @@ __device__ __forceinline__ void weigh_values(float (&sums)[kRows][Shape::kElemen
     for (int u = 0; u < Shape::kUnroll; ++u) {
       const int key = first + u * Shape::kLaneGroups + thread.group;
       if (key >= v.count) break;
+      float elements[Shape::kElements];
+      v_tile.rows[u].values(elements);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float weight = weights[key * kRows + r];
+        const float weight = v_tile.scaled(u, weights[key * kRows + r]);
 #pragma unroll
-        for (int e = 0; e < Shape::kElements; ++e) sums[r][e] = fmaf(weight, v_tile.rows[u][e], sums[r][e]);
+        for (int e = 0; e < Shape::kElements; ++e) sums[r][e] = fmaf(weight, elements[e], sums[r][e]);
       }
     }
   }
@@ -220,8 +235,7 @@ __device__ __forceinline__ void reduce_lane_groups(float* warp_sums, float (&sum
 // Sums over warps: the output, or the split's partial output and softmax.
 template <class Shape, int kRows>
 __device__ __forceinline__ void store_rows(const float* warp_sums, const RowSoftmax<kRows>& softmax,
-                                           const SplitTile<kRows>& tile,
-                                           const DecodeParams<typename Shape::Element>& p) {
+                                           const SplitTile<kRows>& tile, const typename Shape::Params& p) {
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < kRows * Shape::kDim; i += Shape::kThreads) {
     const int r = i / Shape::kDim, d = i % Shape::kDim;
@@ -241,10 +255,11 @@ __device__ __forceinline__ void store_rows(const float* warp_sums, const RowSoft
         make_float2(softmax.maxima[thread], softmax.sums[thread]);
 }
 
-// Reads 2 * D elements per key.
+// Reads 2 * D elements per key, and two scales of codes.
 template <class Shape, int kRows>
-__global__ __launch_bounds__(Shape::kThreads) void decode_split_kernel(
-    const __grid_constant__ SequenceTiles tiles, const __grid_constant__ DecodeParams<typename Shape::Element> p) {
+__global__ __launch_bounds__(Shape::kThreads) void decode_split_kernel(const __grid_constant__ SequenceTiles tiles,
+                                                                       const __grid_constant__
+                                                                       typename Shape::Params p) {
   extern __shared__ float4 shared[];
   float* scores = reinterpret_cast<float*>(shared);  // [split_keys][kRows]; later [warps][kRows][kDim]
   __shared__ RowSoftmax<kRows> softmax;
@@ -272,9 +287,9 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_split_kernel(
 }
 
 // One CTA per row. Reads splits * (4 D + 8) bytes, mostly from L2.
-template <class T>
+template <class T, class C>
 __global__ __launch_bounds__(kCombineThreads) void combine_splits_kernel(const __grid_constant__ SequenceTiles tiles,
-                                                                         const __grid_constant__ DecodeParams<T> p) {
+                                                                         const __grid_constant__ DecodeParams<T, C> p) {
   extern __shared__ float4 shared[];
   float* factors = reinterpret_cast<float*>(shared);  // [splits]
   __shared__ float scratch[33];

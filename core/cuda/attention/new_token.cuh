@@ -3,16 +3,17 @@
 // Bit-identical to the RoPE kernel (rotate-half layout).
 
 #include "core/cuda/attention/attention_kernels.h"
+#include "core/cuda/attention/cached_elements.cuh"
 #include "core/cuda/common/vector.cuh"
 
 namespace quench::cuda {
 
-template <class T>
+template <class T, class C = T>
 struct NewTokenOperands {
   const T* key = nullptr;  // [kv_heads, D]; null: no append
   const T* value = nullptr;
-  T* keys = nullptr;  // cache
-  T* values = nullptr;
+  Stored<C>* keys = nullptr;  // cache
+  Stored<C>* values = nullptr;
   std::int64_t capacity = 0, k_row = 0, k_head = 0, v_row = 0, v_head = 0;
   const float* cos = nullptr;  // null: no RoPE
   const float* sin = nullptr;
@@ -23,8 +24,8 @@ struct NewTokenOperands {
   NewTokenOperands(const NewToken& token, const AttentionArgs& args)
       : key(token.key.data<T>()),
         value(token.value.data<T>()),
-        keys(args.k.data<T>()),
-        values(args.v.data<T>()),
+        keys(static_cast<Stored<C>*>(args.k.raw_data())),
+        values(static_cast<Stored<C>*>(args.v.raw_data())),
         capacity(args.k.size(0)),
         k_row(args.k.stride(0)),
         k_head(args.k.stride(1)),
@@ -72,17 +73,46 @@ struct NewTokenOperands {
     return own;
   }
 
-  // CTA collective.
-  __device__ void store(int kv_head, int dim) const {
+  // CTA collective. `scales`: read, or written for dynamic ones.
+  __device__ void store(int kv_head, int dim, const CacheScales& scales) const {
     constexpr int kWidth = kVectorWidth<T>;
     const std::int64_t row = *position;
     if (row < 0 || row >= capacity) return;
-    for (int d = static_cast<int>(threadIdx.x) * kWidth; d < dim; d += static_cast<int>(blockDim.x) * kWidth) {
-      *reinterpret_cast<Vector<T>*>(keys + row * k_row + kv_head * k_head + d) =
-          rotated(key + kv_head * dim, angles(d, dim), d, dim);
-      *reinterpret_cast<Vector<T>*>(values + row * v_row + kv_head * v_head + d) =
-          *reinterpret_cast<const Vector<T>*>(value + kv_head * dim + d);
+    if constexpr (kIsCoded<C>) {
+      store_codes(row, kv_head, dim, scales);
+    } else {
+      for (int d = static_cast<int>(threadIdx.x) * kWidth; d < dim; d += static_cast<int>(blockDim.x) * kWidth) {
+        *reinterpret_cast<Vector<T>*>(keys + row * k_row + kv_head * k_head + d) =
+            rotated(key + kv_head * dim, angles(d, dim), d, dim);
+        *reinterpret_cast<Vector<T>*>(values + row * v_row + kv_head * v_head + d) =
+            *reinterpret_cast<const Vector<T>*>(value + kv_head * dim + d);
+      }
     }
+  }
+  // Key by warp 0, value by warp 1.
+  __device__ void store_codes(std::int64_t row, int kv_head, int dim, const CacheScales& scales) const {
+    constexpr int kWidth = kVectorWidth<T>;
+    static_assert(!kIsCoded<C> || kWidth == 8, "32 lanes hold a head of 256");
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, d = lane * kWidth;
+    if (warp > 1) return;
+    Vector<T> piece{};
+    if (d < dim)
+      piece = warp == 0 ? rotated(key + kv_head * dim, angles(d, dim), d, dim)
+                        : *reinterpret_cast<const Vector<T>*>(value + kv_head * dim + d);
+    Vector<float, kWidth> elements;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) elements[j] = to_float(piece[j]);
+    float* scale = warp == 0 ? scales.key(row, kv_head) : scales.value(row, kv_head);
+    float by = 0;
+    if (scales.row > 0) {
+      by = dynamic_scale<C>(elements);
+      if (lane == 0) *scale = by;
+    } else {
+      by = *scale;
+    }
+    if (d < dim)
+      store_codes8<C>((warp == 0 ? keys + row * k_row + kv_head * k_head : values + row * v_row + kv_head * v_head) + d,
+                      elements, by);
   }
   // Elements d to d + kWidth - 1, by the calling thread.
   __device__ void store_piece(int kv_head, int d, const Vector<T>& key_piece, const Vector<T>& value_piece) const {

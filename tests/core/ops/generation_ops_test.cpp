@@ -1,10 +1,10 @@
 // Ops of generation that stand for several others: gated_linear, normed_linear and cached_attention.
 
 #include "core/ops/attention.h"
-#include "core/ops/cached_attention.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gated_linear.h"
 #include "core/ops/gemm.h"
+#include "core/ops/kv_cache/cached_attention.h"
 #include "core/ops/norm.h"
 #include "core/ops/normed_linear.h"
 #include "core/ops/rope.h"

@@ -1,5 +1,5 @@
 #pragma once
-// Attention over a KV cache: half-split RoPE (core/ops/rope.h), append of k and v, attention.
+// Attention over a KV cache, quantized or not: half-split RoPE (core/ops/rope.h), append of k and v, attention.
 
 #include <span>
 
@@ -14,7 +14,8 @@ struct CachedAttentionArgs {
   Tensor qkv;
   Tensor cos{}, sin{};  // f32 [positions, D/2]; undefined: no RoPE
   Tensor positions;     // i32 [N]: rows of cos, sin and cache
-  Tensor cache;         // [capacity, 2 kv_heads * D], dtype of qkv: k, v
+  Tensor cache;         // [capacity, 2 kv_heads * D]: k, v; dtype of qkv, or codes (cache_codes.h)
+  Tensor scales{};      // codes alone: f32 [2 kv_heads], or [capacity, 2 kv_heads]
   Tensor out;           // out, [N, heads * D], contiguous
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
@@ -29,7 +30,7 @@ struct CachedAttentionArgs {
 // Fused decode of one token; does not write qkv.
 extern constinit KernelSlot<CachedAttentionArgs> cached_attention_slot;
 
-// Falls back to rope, copy_rows and attention, bit-identical.
+// Falls back to rope, copy_rows or append_codes, and attention or coded_attention, bit-identical.
 void cached_attention(const CachedAttentionArgs& args);
 
 }  // namespace quench
