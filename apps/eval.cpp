@@ -30,6 +30,7 @@ struct EvalArguments {
   std::string tokenizer;
   std::string device = "auto";
   std::string dtype = "auto";
+  std::string kv_cache{kAutoKvCache};
   std::int64_t window = 0;
   std::int64_t stride = 0;
   bool no_special_tokens = false;
@@ -134,7 +135,8 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
   Model loaded = Model::open(subject.model, {.device = a.device,
                                              .dtype = a.dtype,
                                              .adapter = subject.adapters.empty() ? "" : subject.adapters.front(),
-                                             .mtp = MtpLayers::left_out});
+                                             .mtp = MtpLayers::left_out,
+                                             .kv_cache = a.kv_cache});
   const std::unique_ptr<Tokenizer> tokenizer =
       tasks.empty() ? loaded.find_tokenizer(a.tokenizer) : loaded.require_tokenizer(a.tokenizer);
   if (tokenizer != nullptr) loaded.check_tokenizer(*tokenizer);
@@ -176,6 +178,7 @@ void run(const EvalArguments& a) {
                   "nothing to evaluate: name texts with --data or a task with --task NAME FILE");
   QUENCH_CHECK_AS(ErrorCode::bad_config, !a.limit || !a.tasks.empty(), "--limit is for the items of --task");
   a.recipe.check();
+  check_kv_cache_name(a.kv_cache);
   set_threads(a.threads);
   limit_gpu_memory(a.device, a.memory_limit);
   const std::vector<Subject> subjects = subjects_of(a);
@@ -239,6 +242,9 @@ void add_eval_verb(const Command& app) {
   verb.add_option("--device", a->device, "auto, cpu, cuda or cuda:N").show_default();
   verb.add_option("--memory-limit", a->memory_limit, kMemoryLimitHelp);
   verb.add_option("--dtype", a->dtype, "auto (as stored), f32 or bf16").show_default();
+  verb.add_option("--kv-cache", a->kv_cache,
+                  "Keys and values pass through a KV cache of these elements: " + kv_cache_names())
+      .show_default();
   verb.add_option("--threads", a->threads, "CPU threads; 0: all").show_default();
   verb.add_flag("--json", a->json, "Print the result as JSON");
   add_reader_options(verb, a->reader, true);

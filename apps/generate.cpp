@@ -102,6 +102,10 @@ void generate_for_prompt(GenerateOptions& o) {
   json.set("prompt_tokens", static_cast<std::int64_t>(ids.size()));
   json.set("stopped", result.stopped || answer.found());
   json.set("ended_by", end_reason(o, result, answer.found(), loaded.config(), ids.size(), o.generation.max_new_tokens));
+  const nn::KvCacheElements& cache = loaded.model().kv_cache();
+  json.set("kv_cache", cache.format != nullptr ? cache.format->name : to_string(loaded.model().options().dtype));
+  json.set("kv_cache_bytes_per_token",
+           nn::KvCache::bytes_per_token(loaded.config(), loaded.model().options().dtype, cache));
   json.set("prompt_seconds", result.prompt_seconds);
   json.set("tokens_per_second", rate);
   print_json(json);
@@ -124,6 +128,7 @@ void run(GenerateOptions& o) {
   set_threads(o.threads);
   limit_gpu_memory(o.device, o.memory_limit);
   check_sampling_options(o.generation.sampling);
+  check_kv_cache_name(o.kv_cache);
   warn_of_unused(o.generation.sampling);
   if (o.interactive) return generate_interactively(o);
   if (!o.prompts.empty()) return generate_for_prompts(o);
@@ -205,9 +210,12 @@ void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& t
 }
 
 Model open_generating_model(const GenerateOptions& o, const LoadingWork& prepare) {
-  Model loaded = Model::open(
-      o.model,
-      {.device = o.device, .dtype = o.dtype, .adapter = o.adapter, .mtp = MtpLayers::left_out, .work = prepare});
+  Model loaded = Model::open(o.model, {.device = o.device,
+                                       .dtype = o.dtype,
+                                       .adapter = o.adapter,
+                                       .mtp = MtpLayers::left_out,
+                                       .work = prepare,
+                                       .kv_cache = o.kv_cache});
   loaded.use_adapter(o.adapter);
   return loaded;
 }
@@ -271,6 +279,7 @@ void add_generate_verb(const Command& app) {
   verb.add_option("--device", o->device, "auto, cpu, cuda or cuda:N").show_default();
   verb.add_option("--memory-limit", o->memory_limit, kMemoryLimitHelp);
   verb.add_option("--dtype", o->dtype, "auto (as stored), f32 or bf16").show_default();
+  verb.add_option("--kv-cache", o->kv_cache, "Elements of the KV cache: " + kv_cache_names()).show_default();
   verb.add_option("--threads", o->threads, "CPU threads; 0: all").show_default();
   verb.add_flag("--json", o->json, "Print the result as JSON");
   verb.on_run([o] { run(*o); });

@@ -22,6 +22,7 @@ void print_saved_model(const SavedModel& saved, bool as_json) {
         report.perplexity_before ? fmt::format(" (before quantization {:.4f})", *report.perplexity_before) : "";
     std::printf("perplexity %.4f%s\n", *report.perplexity, before.c_str());
   }
+  if (!saved.kv_cache.empty()) std::printf("KV cache of readers: %s\n", saved.kv_cache.c_str());
   const std::string how = saved.scheme.empty() ? "" : fmt::format(", {} as {}", saved.scheme, saved.format);
   std::fputs(fmt::format("wrote {} ({}{}, {} parameters, {})\n", saved.path.string(), to_string(saved.dtype), how,
                          saved.parameters, size_text(report.file_bytes))

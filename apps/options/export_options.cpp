@@ -36,6 +36,19 @@ void ExportOptions::add_to(const Command& verb) {
                   fmt::format("Target program, {}: schemes that it cannot run are refused (default: only schemes that "
                               "no program can run are refused, and a warning names the programs that cannot)",
                               fmt::join(folder_readers().names(), ", ")));
+  const auto listed = [](const auto& table) {
+    std::string text;
+    for (const auto& entry : table)
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", entry.name, entry.summary);
+    return text;
+  };
+  verb.add_option("--kv-cache", kv_cache,
+                  fmt::format("Format in which readers of the folder hold the KV cache, also without --scheme: {}; "
+                              "default: the model's dtype",
+                              listed(kv_formats())));
+  verb.add_option("--kv-cache-scales", kv_cache_scales,
+                  fmt::format("Scales of --kv-cache: {}; default: {}", listed(kv_scale_choices()),
+                              kv_scale_choices().front().name));
   std::string rules;
   for (const recipes::SparsityChoice& choice : recipes::sparsity_choices())
     rules += fmt::format("{}{}", rules.empty() ? "" : " or ", choice.name);
@@ -65,6 +78,8 @@ SaveTarget save_target(const ExportOptions& o) {
           .dtype = o.dtype,
           .reader = o.reader,
           .allow_requantize = o.allow_requantize,
+          .kv_cache = o.kv_cache,
+          .kv_cache_scales = o.kv_cache_scales,
           .sparsity = o.sparsity,
           .tokenizer = o.tokenizer,
           .max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9),

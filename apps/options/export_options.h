@@ -17,7 +17,8 @@ struct ExportOptions {
   std::string dtype = "auto";
   std::string reader;  // a name of folder_readers(); empty: any
   std::string tokenizer;
-  std::string sparsity;  // pruning before export; empty: none
+  std::string sparsity;                   // pruning before export; empty: none
+  std::string kv_cache, kv_cache_scales;  // SaveTarget's
   double max_shard_gb = 5;
   bool overwrite = false, allow_requantize = false;
   bool json = false;

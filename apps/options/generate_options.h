@@ -29,6 +29,7 @@ struct GenerateOptions {
   std::int64_t batch_size = 8;
   std::string device = "auto";
   std::string dtype = "auto";
+  std::string kv_cache{kAutoKvCache};
   std::optional<std::int64_t> max_new_tokens;
   GenerationOptions generation;
   std::vector<std::string> stop;  // texts

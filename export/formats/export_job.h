@@ -9,12 +9,15 @@
 
 namespace quench {
 
+struct StoredKvCache;
+
 struct ExportJob {
   const std::vector<ModelTensor>& tensors;
   const nn::ModelConfig& config;
   std::filesystem::path folder;  // exists, with config and tokenizer
   std::uint64_t max_shard_bytes;
-  const Scheme* scheme = nullptr;  // scheme of the rules; null: unquantized
+  const Scheme* scheme = nullptr;           // scheme of the rules; null: unquantized
+  const StoredKvCache* kv_cache = nullptr;  // export/kv_cache; null: none
 };
 
 }  // namespace quench

@@ -34,7 +34,7 @@ Json write_dense(const ExportJob& job) {
 }
 
 Json write_compressed(const ExportJob& job) {
-  return write_compressed_tensors(job.tensors, job.folder, job.max_shard_bytes);
+  return write_compressed_tensors(job.tensors, job.folder, job.max_shard_bytes, job.kv_cache);
 }
 
 Json write_torchao_folder(const ExportJob& job) {
@@ -67,7 +67,8 @@ const ChoiceTable<ExportFormat>& export_formats() {
                          .quantized = true,
                          .problem = compressed_problem,
                          .write = write_compressed,
-                         .embeddings = true},
+                         .embeddings = true,
+                         .kv_cache = true},
                         {.name = "torchao",
                          .summary = "quantized safetensors in the classes of TorchAO, for Transformers",
                          .quantized = true,
@@ -142,8 +143,8 @@ const ExportFormat& require_export_format(std::string_view name, std::string_vie
   return export_formats().require(name, key);
 }
 
-void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
-  if (scheme == nullptr && format.quantized) {
+void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme, bool with_cache) {
+  if (scheme == nullptr && format.quantized && !with_cache) {
     const Scheme* example = find_scheme("int4_weight_only_g128");
     for (const Scheme& other : scheme_table())
       if (!format.problem(*example).empty() && format.problem(other).empty()) example = &other;
@@ -160,8 +161,8 @@ void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
               others.empty() ? "" : fmt::format("; formats that store it: {}", fmt::join(others, ", ")));
 }
 
-void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules) {
-  check_format_and_scheme(format, rules != nullptr ? rules->scheme : nullptr);
+void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules, bool with_cache) {
+  check_format_and_scheme(format, rules != nullptr ? rules->scheme : nullptr, with_cache);
   if (rules == nullptr) return;
   if (rules->embeddings != nullptr) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, format.embeddings, "format {} stores embeddings in high precision alone",

@@ -50,6 +50,7 @@ struct ExportFormat {
   std::string_view (*kept)(const ModelTensor& tensor) = nullptr;
   bool mtp = false;           // writes MTP layers
   bool fused_experts = true;  // the writer gets experts as the family stores them; false: one by one
+  bool kv_cache = false;      // stores scales of a quantized KV cache (ExportJob::kv_cache), also without a scheme
 };
 
 // Bytes per layer (with scales), and of all weights files.
@@ -68,10 +69,10 @@ struct StoredBytes {
 [[nodiscard]] std::vector<std::string> export_format_names();
 // Weights file of a non-safetensors format.
 [[nodiscard]] bool is_format_file(std::string_view name);
-// Throws bad_config if incompatible. `scheme` may be null.
-void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme);
+// Throws bad_config if incompatible. `scheme` may be null. `with_cache`: the folder quantizes readers' KV caches.
+void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme, bool with_cache = false);
 // All schemes; null: none.
-void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules);
+void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules, bool with_cache = false);
 // Sets the format's scale dtype and support of experts in `rules`, and the types that a mix chooses for `tensors`
 // (choose_mixed_types()).
 void apply_format(const ExportFormat& format, QuantizationRules& rules, const std::vector<ModelTensor>& tensors,

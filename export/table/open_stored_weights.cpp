@@ -22,6 +22,7 @@
 #include "export/formats/safetensors_weights.h"
 #include "export/formats/text_model.h"
 #include "export/formats/torchao/reader.h"
+#include "export/kv_cache/kv_cache_scheme.h"
 
 namespace quench {
 namespace {
@@ -83,7 +84,7 @@ bool is_read_dense(const Json& config) {
 
 bool is_quantized(const fs::path& folder, const Json& config) {
   if (const Json* quantization = quantization_of(config); quantization != nullptr)
-    return !is_sparse_24(*quantization) && !is_read_dense(config);
+    return !is_sparse_24(*quantization) && !is_read_dense(config) && !quantizes_cache_alone(*quantization);
   const fs::path gguf = stored_gguf_file(folder);
   return !gguf.empty() && std::ranges::any_of(read_gguf_head(gguf).tensors, [](const GgufEntry& entry) {
     return gguf_type_layout(entry.type)->blocks.has_value();

@@ -28,7 +28,8 @@ ModelHandle open_model(const std::filesystem::path& path, const std::string& dev
                        const std::filesystem::path& adapter, const std::filesystem::path& tokenizer) {
   return without_gil([&] {
     check_kernels(parse_device(device));
-    auto model = std::make_shared<Model>(Model::open(path, {.device = device, .dtype = dtype, .adapter = adapter}));
+    auto model = std::make_shared<Model>(Model::open(
+        path, {.device = device, .dtype = dtype, .adapter = adapter, .kv_cache = std::string(kAutoKvCache)}));
     model->use_adapter(adapter);
     ModelHandle handle{.owner = model, .opened = model.get(), .model = &model->model()};
     handle.tokenizer = model->find_tokenizer(tokenizer);

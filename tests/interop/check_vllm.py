@@ -3,7 +3,7 @@
 
 Usage: check_vllm.py QUENCH FOLDER [SCHEME ...]   where FOLDER holds a model folder "model" and receives everything else.
 Needs a CPU build of vllm and safetensors. Prints a line for each export and exits 1 when one differs. A scheme may be
-"hf", "peft" or any of `quench quantize`; of those that docs/reference/formats.md says vLLM refuses, it must refuse to load the folder.
+"hf", "peft", one of CACHES or any of `quench quantize`; of those that docs/reference/formats.md says vLLM refuses, it must refuse to load the folder.
 """
 
 import gc
@@ -42,6 +42,14 @@ READS = {
     "int4_weight_only_g32_asym": 0.1,
     "float8_dynamic": 0.2,
     "float8_dynamic_block": 0.2,
+    # Ours without a KV cache, vLLM's in float8: single tokens of SmolLM2-135M move by 0.75.
+    "kv_fp8": 1.0,
+    "kv_fp8_head": 1.0,
+}
+# Folders that quantize the KV cache: options of `quench quantize`.
+CACHES = {
+    "kv_fp8": ["--kv-cache", "fp8"],
+    "kv_fp8_head": ["--kv-cache", "fp8", "--kv-cache-scales", "head"],
 }
 # Schemes that the table of readers says vLLM refuses, whatever the device.
 REFUSES = ["int8dyn_int3_g32", "int8dyn_int8_g32", "mxfp6_weight_only"]
@@ -72,7 +80,7 @@ def log_probabilities(model, ids, *options):
 
 
 def calibration(scheme):
-    if scheme not in ("float8_static", "int8static_int8", "nvfp4"):
+    if scheme not in ("float8_static", "int8static_int8", "nvfp4", *CACHES):
         return []
     return ["--calibration", "README.md", "--calibration-samples", "8", "--calibration-seq-len", "128"]
 
@@ -102,8 +110,8 @@ def write(scheme):
     if scheme == "hf":
         quench("export", "--model", MODEL, "--format", "hf", "--dtype", "bf16", "--output", folder)
     else:
-        quench("quantize", "--model", MODEL, "--scheme", scheme, "--dtype", "bf16", "--output", folder,
-               *calibration(scheme))
+        quench("quantize", "--model", MODEL, *CACHES.get(scheme, ["--scheme", scheme]), "--dtype", "bf16", "--output",
+               folder, *calibration(scheme))
     return folder, None
 
 

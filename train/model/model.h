@@ -13,6 +13,7 @@
 #include "recipes/lora/adapters.h"
 #include "train/model/save_target.h"
 #include "train/model/weights_choice.h"
+#include "train/model_folder/kv_cache_choice.h"
 #include "train/model_folder/model_card.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/model_folder/token_ids.h"
@@ -50,6 +51,8 @@ struct ModelOptions {
   // On the CPU; weights of a full-model checkpoint stay on disk until save() reads them, one by one, unchanged.
   bool on_demand = false;
   LoadingWork work = {};
+  // KV cache of generation and perplexity: a name of kv_cache_names() (train/model_folder/kv_cache_choice.h).
+  std::string kv_cache{kModelKvCache};
 };
 
 // How Model::use_adapter() adds an adapter.

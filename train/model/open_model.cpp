@@ -111,6 +111,7 @@ void Model::open_folder(const ModelOptions& options) {
   if (mtp_ == MtpLayers::all && holds_mtp(folder, stored_.config))
     stored_.config.mtp.layers = stored_.config.mtp.declared;
   model_ = std::make_unique<nn::CausalLm>(stored_.config, parameters);
+  model_->set_kv_cache(choose_kv_cache(options.kv_cache, folder, stored_.config, parameters.device));
   std::future<void> other_work = begin_loading_work(options.work, *this, !is_quantized_);
   load_weights(*model_, folder, is_quantized_, {}, rows_beyond(peft_.stored_vocabulary));
   if (other_work.valid()) other_work.get();
@@ -132,6 +133,7 @@ void Model::open_checkpoint(const fs::path& folder, const ModelOptions& options)
   const DType stored = stored_dtype(reader->manifest()), wanted = chosen_dtype(options.dtype, stored);
   parameters.dtype = stored;
   model_ = std::make_unique<nn::CausalLm>(stored_.config, parameters);
+  model_->set_kv_cache(choose_kv_cache(options.kv_cache, {}, stored_.config, parameters.device));
   std::future<void> other_work;
   if (wanted == stored) other_work = begin_loading_work(options.work, *this, !adapters_alone);
   if (adapters_alone) {
@@ -169,6 +171,7 @@ void Model::convert_to(DType dtype) {
   nn::ParameterOptions parameters = model_->options();
   parameters.dtype = dtype;
   auto converted = std::make_unique<nn::CausalLm>(stored_.config, parameters);
+  converted->set_kv_cache(model_->kv_cache());
   std::shared_ptr<recipes::Adapters> adapters;
   if (adapters_) {
     adapters = std::make_shared<recipes::Adapters>(*converted, adapters_->layers(), adapters_->options(), parameters);
@@ -195,8 +198,10 @@ void Model::expect_adapter(const fs::path& folder) {
 void Model::read_again() {
   if (adapters_) std::exchange(adapters_, nullptr)->detach();
   const nn::ParameterOptions options = model_->options();
+  nn::KvCacheElements cache = model_->kv_cache();
   model_ = nullptr;
   model_ = std::make_unique<nn::CausalLm>(stored_.config, options);
+  model_->set_kv_cache(std::move(cache));
   load_weights(*model_, stored_.files, is_quantized_, {}, rows_beyond(peft_.stored_vocabulary));
 }
 

@@ -101,6 +101,10 @@ SavedModel Model::save_planned(SavePlan plan) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.rules || target.allow_requantize,
                   "{} is quantized already: use the unquantized model, or {} for its rounded values", source,
                   plan.key("allow_requantize"));
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.kv_cache || plan.rules,
+                  "{} is quantized already, and {} without {} would write its weights in high precision: use the "
+                  "unquantized model",
+                  source, plan.key("kv_cache"), plan.key("scheme"));
   QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.sparsity,
                   "{} is quantized already: prune the unquantized model", source);
   QUENCH_CHECK(mtp_ != MtpLayers::left_out || !source_.is_trained(),
@@ -118,12 +122,18 @@ SavedModel Model::save_planned(SavePlan plan) {
   merge_adapters();
   if (plan.sparsity) (void)recipes::prune(*model_, *plan.sparsity, excluded_layers(plan.target.quantization));
   if (plan.rules) prepare_quantization(plan);
-  if (plan.rules || !plan.target.perplexity.empty()) {
+  const bool calibrates_cache = plan.kv_cache && !plan.kv_cache->scales->dynamic;
+  if (plan.rules || calibrates_cache || !plan.target.perplexity.empty()) {
     const auto tokenizer = find_tokenizer(plan.target.tokenizer);
     if (tokenizer != nullptr) check_tokenizer(*tokenizer);
     if (plan.rules && (plan.budget || needs_calibration(*plan.rules) || uses_importance(*plan.rules)))
       plan.rules->calibration =
           read_calibration_data(plan.target.quantization, tokenizer.get(), config(), stored_.missing);
+    if (calibrates_cache)
+      plan.cache_data =
+          plan.rules && plan.rules->calibration != nullptr
+              ? plan.rules->calibration
+              : read_calibration_data(plan.target.quantization, tokenizer.get(), config(), stored_.missing);
     if (!plan.target.perplexity.empty()) plan.perplexity = perplexity_meter(plan.target.perplexity, tokenizer.get());
   }
   if (plan.budget) {
@@ -151,6 +161,7 @@ SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
   options.format = plan.format;
   options.whole = whole_;
   options.quantization = plan.rules;
+  if (plan.kv_cache) options.kv_cache = {*plan.kv_cache, plan.cache_data};
   options.dtype = saved.dtype;
   options.max_shard_bytes = plan.target.max_shard_bytes;
   const std::unique_ptr<Tokenizer> tokenizer = find_tokenizer(named);
@@ -175,6 +186,7 @@ SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
   if (!plan.format->mtp) written.mtp.layers = 0;
   saved.parameters = written.parameter_count();
   if (plan.rules) saved.scheme = plan.rules->scheme->name;
+  if (plan.kv_cache) saved.kv_cache = plan.kv_cache->describe();
   return saved;
 }
 

@@ -17,6 +17,8 @@ struct SavePlan {
   std::optional<QuantizationRules> rules = {};
   std::optional<BitBudget> budget = {};  // the scheme of `rules` is its first candidate
   std::optional<Sparsity24> sparsity = {};
+  std::optional<KvCacheScheme> kv_cache = {};
+  std::shared_ptr<const CalibrationData> cache_data = {};  // for the scales of kv_cache
   std::function<double(nn::CausalLm&)> perplexity = {};
 
   [[nodiscard]] std::string key(std::string_view member) const;

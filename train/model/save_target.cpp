@@ -21,10 +21,11 @@ void refuse_options_of_models(const SavePlan& plan) {
   const QuantizationSection& section = target.quantization;
   for (const auto& [member, given] :
        {std::pair("sparsity", !target.sparsity.empty()), std::pair("scheme", !section.scheme.empty()),
-        std::pair("target_bits", target.target_bits.has_value()), std::pair("target_size", !target.target_size.empty()),
-        std::pair("rules", !section.rules.empty()), std::pair("embeddings", !section.embeddings.empty()),
-        std::pair("calibration", !section.calibration.empty()), std::pair("imatrix", !section.imatrix.empty()),
-        std::pair("save_imatrix", !section.save_imatrix.empty()), std::pair("perplexity", !target.perplexity.empty())})
+        std::pair("kv_cache", !target.kv_cache.empty()), std::pair("target_bits", target.target_bits.has_value()),
+        std::pair("target_size", !target.target_size.empty()), std::pair("rules", !section.rules.empty()),
+        std::pair("embeddings", !section.embeddings.empty()), std::pair("calibration", !section.calibration.empty()),
+        std::pair("imatrix", !section.imatrix.empty()), std::pair("save_imatrix", !section.save_imatrix.empty()),
+        std::pair("perplexity", !target.perplexity.empty())})
     QUENCH_CHECK_AS(ErrorCode::bad_config, !given,
                     "{} is for whole models, and {} {} writes adapters alone; choose another format, or omit it",
                     plan.key(member), plan.key("format"), target.format);
@@ -38,7 +39,8 @@ std::optional<QuantizationRules> resolved_rules(const SavePlan& plan, const Quan
                                             },
                                         .warn =
                                             [&](std::string_view member, const std::string& reason) {
-                                              const bool measures = plan.budget.has_value() && member == "calibration";
+                                              const bool measures =
+                                                  (plan.budget || plan.kv_cache) && member == "calibration";
                                               if (!measures) QUENCH_LOG_WARN("{} {}", plan.key(member), reason);
                                             }});
 }
@@ -92,6 +94,31 @@ void choose_candidates(SavePlan& plan) {
                   plan.key(plan.budget->bits > 0 ? "target_bits" : "target_size"), reason);
 }
 
+std::optional<KvCacheScheme> asked_kv_cache(const SavePlan& plan) {
+  const SaveTarget& target = plan.target;
+  const std::string key = plan.key("kv_cache"), scales = plan.key("kv_cache_scales");
+  if (target.kv_cache.empty()) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, target.kv_cache_scales.empty(), "{} has no effect without {}", scales, key);
+    return std::nullopt;
+  }
+  const KvCacheScheme scheme{&kv_formats().require(target.kv_cache, key),
+                             target.kv_cache_scales.empty()
+                                 ? &kv_scale_choices().front()
+                                 : &kv_scale_choices().require(target.kv_cache_scales, scales)};
+  QUENCH_CHECK_AS(ErrorCode::bad_config, plan.format->kv_cache,
+                  "{} {}: format {} does not store how readers quantize the KV cache; compressed-tensors does", key,
+                  target.kv_cache, plan.format->name);
+  const bool with_data = !target.quantization.calibration.empty();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, with_data || scheme.scales->dynamic,
+                  "{} is missing: {} {} needs calibration data for its scales; name files of text or tokens, or {} "
+                  "dynamic",
+                  plan.key("calibration"), key, target.kv_cache, scales);
+  if (scheme.format != &kv_formats().front())
+    QUENCH_LOG_WARN("{} {}: Quench alone reads such a KV cache; vLLM refuses types other than float ({})", key,
+                    target.kv_cache, kv_formats().front().name);
+  return scheme;
+}
+
 std::string_view weights_file_of_adapters(std::string_view format) {
   return format == kGgufLoraFormat ? kGgufFileName : std::string_view();
 }
@@ -133,11 +160,15 @@ void choose_format(SavePlan& plan) {
   plan.format = &require_export_format(target.format, plan.key("format"));
   if (!target.reader.empty()) plan.reader = &folder_readers().require(target.reader, plan.key("reader"));
   plan.budget = asked_budget(plan);
-  if (plan.budget)
+  plan.kv_cache = asked_kv_cache(plan);
+  if (plan.budget) {
     choose_candidates(plan);
-  else
-    plan.rules = resolved_rules(plan, target.quantization);
-  check_format_and_rules(*plan.format, plan.rules ? &*plan.rules : nullptr);
+  } else {
+    QuantizationSection section = target.quantization;
+    if (plan.kv_cache && section.scheme.empty()) section.calibration.clear();  // for the cache alone
+    plan.rules = resolved_rules(plan, section);
+  }
+  check_format_and_rules(*plan.format, plan.rules ? &*plan.rules : nullptr, plan.kv_cache.has_value());
   refuse_unreadable(plan);
   check_matrix_files(plan);
   QUENCH_CHECK_AS(ErrorCode::bad_config, target.dtype != "f16" || !plan.rules,
@@ -151,7 +182,7 @@ std::string SavePlan::key(std::string_view member) const {
 }
 
 bool SavePlan::keeps_weights() const {
-  return format != nullptr && !rules && !sparsity && target.perplexity.empty();
+  return format != nullptr && !rules && !sparsity && !kv_cache && target.perplexity.empty();
 }
 
 SavePlan plan_save(const SaveTarget& target, const std::vector<std::filesystem::path>& sources) {
@@ -179,6 +210,7 @@ Json to_json(const SavedModel& saved) {
   json.set("dtype", to_string(saved.dtype));
   json.set("parameters", saved.parameters);
   json.set("scheme", saved.scheme.empty() ? Json() : Json(saved.scheme));
+  if (!saved.kv_cache.empty()) json.set("kv_cache", saved.kv_cache);
   if (saved.unfit) json.set("unfit", to_json(*saved.unfit));
   if (saved.plan) json.set("plan", to_json(*saved.plan));
   json.set("layers", to_json(report.layers));

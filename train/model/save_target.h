@@ -28,8 +28,10 @@ struct SaveTarget {
   std::string dtype = "auto";     // as opened; or f32, bf16, or f16 for weights that are not quantized
   std::string reader = {};        // a name of folder_readers(), which must run the model; empty: any
   bool allow_requantize = false;  // quantizes the dequantized values of a quantized model
-  std::string sparsity = {};      // pruning before, a name of recipes::sparsity_choices(); empty: none
-  std::string tokenizer = {};     // file or folder; empty: the model's
+  std::string kv_cache = {};  // KV cache of readers: a name of kv_formats(), with a format that stores it; empty: none
+  std::string kv_cache_scales = {};  // a name of kv_scale_choices(); empty: the first
+  std::string sparsity = {};         // pruning before, a name of recipes::sparsity_choices(); empty: none
+  std::string tokenizer = {};        // file or folder; empty: the model's
   std::int64_t max_shard_bytes = 5'000'000'000;
   std::vector<std::string> perplexity = {};  // data of perplexities for the report and the model card; empty: none
   // Name in messages of a member, or of one of `quantization`; unset: the member's own.
@@ -42,6 +44,7 @@ struct SavedModel {
   std::string format;
   DType dtype = DType::f32;
   std::string scheme = {};                // scheme of the rules; empty: dense
+  std::string kv_cache = {};              // KvCacheScheme::describe(); empty: none
   std::int64_t parameters = 0;            // 0 for adapters alone
   std::size_t adapted_layers = 0;         // number of layers, for adapters alone
   std::optional<UnfitScheme> unfit = {};  // layers that the scheme does not suit

@@ -124,9 +124,11 @@ std::string to_markdown(const ModelCard& card) {
   const bool trains_codes = card.quantization != nullptr && card.training.scheme != nullptr &&
                             card.training.scheme == card.quantization->scheme && is_nearest(*card.quantization);
   const bool gguf = !card.format.weights_file.empty();
-  std::string text = metadata(card.training, gguf ? "gguf" : "transformers",
-                              card.training.rows.empty() ? card.quantization != nullptr ? "quantized" : "" : "finetune",
-                              {"quench", std::string(card.format.name)});
+  std::string text =
+      metadata(card.training, gguf ? "gguf" : "transformers",
+               card.training.rows.empty() ? card.quantization != nullptr || !card.kv_cache.empty() ? "quantized" : ""
+                                          : "finetune",
+               {"quench", std::string(card.format.name)});
   text += fmt::format("{}\n\n# {}\n\n", kMark, card.title);
   text += "| | |\n|---|---|\n";
   text +=
@@ -152,6 +154,7 @@ std::string to_markdown(const ModelCard& card) {
           fmt::format("| Importance matrix | {} |\n", cell(std::filesystem::path(rules.imatrix).filename().string()));
     text += layers_text(card.layers);
   }
+  if (!card.kv_cache.empty()) text += fmt::format("| KV cache | {} |\n", cell(card.kv_cache));
   text += fmt::format("| Weights on disk | {} |\n", size_text(card.weight_bytes));
   if (card.perplexity) {
     text += fmt::format("| Perplexity | {:.4f} a token on {}", *card.perplexity, cell(card.perplexity_data));

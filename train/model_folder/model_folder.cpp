@@ -16,6 +16,7 @@
 #include "export/formats/gguf/reader.h"
 #include "export/formats/stored_weights.h"
 #include "export/formats/text_model.h"
+#include "export/kv_cache/kv_cache_scales.h"
 #include "export/ptq/quantize_inputs.h"
 #include "export/table/open_stored_weights.h"
 #include "export/table/table_proposal.h"
@@ -291,7 +292,8 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   require_export_target(target);
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
   require_file_format(target, format.name, format.weights_file);
-  check_format_and_rules(format, options.quantization ? &*options.quantization : nullptr);
+  check_format_and_rules(format, options.quantization ? &*options.quantization : nullptr, options.kv_cache.has_value());
+  if (options.kv_cache) require_kv_scales(model.config());
   if (options.quantization) require_readable_table(format, *options.quantization, model.config());
   if (format.require_model != nullptr)
     format.require_model(options.config != nullptr ? *options.config : model.config());
@@ -319,19 +321,28 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
     ProgressLine progress("quantizing");
     const auto tell = [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); };
     report.layers = quantize_model(model, tensors, *rules, tell, measured);
-    if (measured) {
-      report.perplexity_before = report.perplexity;
-      report.perplexity = options.card->perplexity(model);
-    }
+  }
+  std::optional<StoredKvCache> cache;
+  if (options.kv_cache) {
+    const auto& [scheme, data] = *options.kv_cache;
+    QUENCH_CHECK(data != nullptr || scheme.scales->dynamic, "save_model_folder: a KV cache without calibration data");
+    cache = {scheme, calibrate_kv_cache(
+                         model, scheme,
+                         data != nullptr ? std::span(data->sequences) : std::span<const std::vector<std::int32_t>>())};
+    model.set_kv_cache(cache->elements);
+  }
+  if (measured && (rules || cache)) {
+    report.perplexity_before = report.perplexity;
+    report.perplexity = options.card->perplexity(model);
   }
   Json json = nn::to_hf_json(config, options.dtype);
   json.erase(kQuantizationConfig);  // the source model's
   json.erase(kAutoMap);
   write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
-  const Json quantization =
-      format.write({format.fused_experts ? fuse_experts(tensors, config) : tensors, config, temporary,
-                    static_cast<std::uint64_t>(options.max_shard_bytes), rules ? rules->scheme : nullptr});
+  const Json quantization = format.write({format.fused_experts ? fuse_experts(tensors, config) : tensors, config,
+                                          temporary, static_cast<std::uint64_t>(options.max_shard_bytes),
+                                          rules ? rules->scheme : nullptr, cache ? &*cache : nullptr});
   if (const Tokenizer* tokenizer = options.small_files.tokenizer;
       tokenizer != nullptr && tokenizer->vocab_size() > config.vocab_size)
     QUENCH_LOG_WARN(
@@ -356,6 +367,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
                                                                    .format = format,
                                                                    .dtype = options.dtype,
                                                                    .quantization = rules ? &*rules : nullptr,
+                                                                   .kv_cache = cache ? cache->scheme.describe() : "",
                                                                    .layers = report.layers,
                                                                    .perplexity_data = options.card->perplexity_data,
                                                                    .perplexity_before = report.perplexity_before,

@@ -8,6 +8,7 @@
 #include "core/safetensors/safetensors.h"
 #include "core/tensor/packed_matrix.h"
 #include "data/tokenizer/tokenizer.h"
+#include "export/kv_cache/kv_cache_scheme.h"
 #include "export/ptq/quantize_model.h"
 #include "export/table/format.h"
 #include "nn/decoder/causal_lm.h"
@@ -70,6 +71,12 @@ struct ModelFolderOptions {
   std::function<Tensor(const nn::Parameter&)> whole;
   const ExportFormat* format = nullptr;           // null: Hugging Face, dense
   std::optional<QuantizationRules> quantization;  // for quantized formats
+  // Of readers' KV caches, scaled on the data, which dynamic scales do not need; formats with ExportFormat::kv_cache.
+  struct KvCache {
+    KvCacheScheme scheme;
+    std::shared_ptr<const CalibrationData> calibration = {};
+  };
+  std::optional<KvCache> kv_cache = {};
   // Unset: no card.
   struct Card {
     std::string source;
@@ -86,7 +93,8 @@ struct ModelFolderOptions {
 
 // For Transformers, vLLM and Quench; one tensor at a time, published atomically (export_folder.h). Throws bad_config
 // for a refused target before any computation, no_space or io with the target unchanged. With calibration data or a
-// measured quantized perplexity, the model has the quantized weights afterwards (export/ptq/quantize_model.h).
+// measured quantized perplexity, the model has the quantized weights afterwards (export/ptq/quantize_model.h), and the
+// KV cache of the folder.
 ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
 
 }  // namespace quench

@@ -5,7 +5,7 @@
 
 #include "core/ops/quantize/quantize.h"
 #include "core/system/check.h"
-#include "core/system/log.h"
+#include "export/kv_cache/kv_cache_scheme.h"
 
 namespace quench {
 namespace {
@@ -176,6 +176,13 @@ void check_form(const CompressedGroup& group, const std::string& where) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, fits, "{}: the format contradicts the weights", where);
 }
 
+// Queries, keys and values of attention modules, which kv_cache_scheme repeats (llm-compressor).
+bool is_of_attention(const Json& group) {
+  const Json* targets = group.find("targets");
+  return targets != nullptr && targets->is_array() && targets->as_array().size() == 1 &&
+         targets->as_array()[0].is_string() && targets->as_array()[0].as_string().ends_with("Attention");
+}
+
 }  // namespace
 
 std::string compressed_problem(const Scheme& scheme) {
@@ -217,9 +224,10 @@ std::vector<std::string> tied_heads(const std::vector<ModelTensor>& tensors) {
   return own ? std::vector<std::string>() : std::vector{head};
 }
 
-Json compressed_config(const std::vector<CompressedGroup>& groups, const std::vector<std::string>& ignored) {
+Json compressed_config(const std::vector<CompressedGroup>& groups, const std::vector<std::string>& ignored,
+                       const Json& kv_cache_scheme) {
   Json config_groups = Json::object();
-  std::string_view format;
+  std::string_view format = "dense";
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const CompressedGroup& group = groups[i];
     const std::string_view name = format_name(group.form, group.weights, group.inputs.has_value());
@@ -241,18 +249,13 @@ Json compressed_config(const std::vector<CompressedGroup>& groups, const std::ve
   config.set("format", format);
   config.set("global_compression_ratio", Json());
   config.set("ignore", std::move(ignore));
-  config.set("kv_cache_scheme", Json());
+  config.set("kv_cache_scheme", kv_cache_scheme);
   config.set("quant_method", "compressed-tensors");
   config.set("quantization_status", "compressed");
   config.set("sparsity_config", Json::object());
   config.set("transform_config", Json::object());
   config.set("version", kVersion);
   return config;
-}
-
-bool has_kv_cache_scheme(const Json& config) {
-  const Json* scheme = config.find("kv_cache_scheme");
-  return scheme != nullptr && !scheme->is_null();
 }
 
 std::vector<CompressedGroup> read_compressed_config(const Json& config, std::string_view source) {
@@ -265,16 +268,13 @@ std::vector<CompressedGroup> read_compressed_config(const Json& config, std::str
          (value->as_object().empty() || (value->find("format") != nullptr && *value->find("format") == Json("dense"))));
     QUENCH_CHECK_AS(ErrorCode::unsupported, empty, "{}.{} is not supported", where, key);
   }
-  if (has_kv_cache_scheme(config))
-    QUENCH_LOG_WARN("{}.kv_cache_scheme is ignored, and so are its scales: keys and values stay in the model's dtype",
-                    where);
   std::vector<CompressedGroup> groups;
-  const Json* stored_groups = config.find("config_groups");
-  if (stored_groups == nullptr && has_kv_cache_scheme(config)) return groups;  // KV cache quantization only
+  if (quantizes_cache_alone(config)) return groups;
   for (const auto& [name, json] : config.at("config_groups").as_object()) {
     const std::string place = fmt::format("{}.config_groups.{}", where, name);
     QUENCH_CHECK_AS(ErrorCode::unsupported, json.is_object(), "{}: expected an object, got {}", place,
                     json.type_name());
+    if (is_of_attention(json)) continue;
     const Json* weights = json.find("weights");
     const auto refuse = [&](std::string_view key, std::string_view what) {
       const Json* value = json.find(key);

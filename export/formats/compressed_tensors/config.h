@@ -39,11 +39,11 @@ struct CompressedGroup {
 
 // A tied LM head has no tensor: without an entry in the ignore list readers look for quantized values.
 [[nodiscard]] std::vector<std::string> tied_heads(const std::vector<ModelTensor>& tensors);
+// Without groups: format "dense".
 [[nodiscard]] Json compressed_config(const std::vector<CompressedGroup>& groups,
-                                     const std::vector<std::string>& ignored);
-// KV cache quantization (not supported).
-[[nodiscard]] bool has_kv_cache_scheme(const Json& config);
-// Throws unsupported or corrupt naming `source` and key. Warns of an ignored kv_cache_scheme.
+                                     const std::vector<std::string>& ignored, const Json& kv_cache_scheme = {});
+// Groups of weights and inputs (export/kv_cache has the cache's scheme). Throws unsupported or corrupt naming `source`
+// and key.
 [[nodiscard]] std::vector<CompressedGroup> read_compressed_config(const Json& config, std::string_view source);
 
 }  // namespace quench

@@ -8,6 +8,7 @@
 #include "export/formats/input_scales.h"
 #include "export/formats/packed_words/bit_packing.h"
 #include "export/formats/safetensors_weights.h"
+#include "export/kv_cache/kv_cache_scheme.h"
 #include "export/schemes/layer_pattern.h"
 
 namespace quench {

@@ -7,6 +7,7 @@
 #include "export/formats/export_mark.h"
 #include "export/formats/packed_words/bit_packing.h"
 #include "export/formats/safetensors_items.h"
+#include "export/kv_cache/kv_cache_scales.h"
 
 namespace quench {
 namespace {
@@ -80,7 +81,7 @@ void add_compressed_layer(SafetensorsItems& items, const ModelTensor& tensor, Co
 }
 
 Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std::filesystem::path& folder,
-                              std::uint64_t max_shard_bytes) {
+                              std::uint64_t max_shard_bytes, const StoredKvCache* cache) {
   // "Linear" does not include embeddings: by name.
   std::vector<std::pair<const Scheme*, bool>> kinds;
   std::vector<CompressedGroup> groups;
@@ -117,8 +118,9 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
       groups[i].targets = {"Linear"};
       if (with_head) groups[i].targets.push_back(head);
     }
+  if (cache != nullptr) add_kv_scales(items, *cache);
   write_safetensors_folder(folder, items.take(), max_shard_bytes, export_metadata());
-  return compressed_config(groups, ignored);
+  return compressed_config(groups, ignored, cache != nullptr ? to_json(cache->scheme) : Json());
 }
 
 }  // namespace quench

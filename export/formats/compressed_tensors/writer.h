@@ -10,11 +10,14 @@
 
 namespace quench {
 
+struct StoredKvCache;
+
 // Tensors of one quantized layer; `tensor` must outlive them.
 void add_compressed_layer(SafetensorsItems& items, const ModelTensor& tensor, CompressedForm form);
 
-// safetensors files in an existing `folder`. Returns the quantization_config.
+// safetensors files in an existing `folder`. Returns the quantization_config. `cache`: null: none.
 [[nodiscard]] Json write_compressed_tensors(const std::vector<ModelTensor>& tensors,
-                                            const std::filesystem::path& folder, std::uint64_t max_shard_bytes);
+                                            const std::filesystem::path& folder, std::uint64_t max_shard_bytes,
+                                            const StoredKvCache* cache = nullptr);
 
 }  // namespace quench

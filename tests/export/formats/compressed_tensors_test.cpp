@@ -233,12 +233,20 @@ TEST_F(ConfigRefusal, NamesTheKey) {
                 group(c)->set("weights", nullptr);
               }),
               HasSubstr("group_0.input_activations: quantized inputs with unquantized weights are not supported"));
+  EXPECT_EQ(after([&](Json& c, Json& w) {
+              const Json inputs = w;
+              group(c)->set("input_activations", inputs);
+              group(c)->set("weights", nullptr);
+              group(c)->set("targets", Json::Array{"LlamaAttention"});
+            }),
+            "")
+      << "attention has kv_cache_scheme";
   EXPECT_THAT(after([](Json& c, Json&) { c.find("config_groups")->find("group_0")->set("format", "marlin-24"); }),
               HasSubstr("format 'marlin-24' is not supported"));
 }
 
 // Folders for vLLM with a float8 cache: attention has scales next to its weights.
-TEST(CompressedTensors, ASchemeOfTheCacheIsIgnoredWithAWarning) {
+TEST(CompressedTensors, ScalesOfTheCacheAreNoWeights) {
   const TempDir folder;
   const Tensor w = normal_weight({8, 64}, DType::bf16);
   const std::string attention = "model.layers.0.self_attn";
@@ -270,7 +278,7 @@ TEST(CompressedTensors, ASchemeOfTheCacheIsIgnoredWithAWarning) {
   EXPECT_EQ(weights->names(), std::vector{attention + ".k_proj.weight"});
   EXPECT_TRUE(weights->find(attention + ".k_proj.weight")->packed);
   EXPECT_GT(signal_to_noise(w, weights->read_packed(attention + ".k_proj.weight")), 25);
-  EXPECT_THAT(log.text(), HasSubstr("quantization_config.kv_cache_scheme is ignored"));
+  EXPECT_EQ(log.text(), "");
 }
 
 TEST(StoredWeights, NamesMethodsThatItDoesNotKnow) {
