@@ -161,12 +161,14 @@ void derive_export(RunConfig& config) {
   const ChoiceTable<ExportFormat>& formats = export_formats();
   if (section.format.empty()) {
     const bool codes = !scheme.empty() || simulated != nullptr;
-    const auto suits = [&](const ExportFormat& format) {
-      return format.quantized == codes &&
-             (simulated == nullptr || !scheme.empty() || format.problem(*simulated).empty());
-    };
-    auto found = std::ranges::find_if(formats.entries(), suits);
-    if (found == formats.entries().end()) found = std::ranges::find(formats.entries(), codes, &ExportFormat::quantized);
+    const auto entries = formats.entries();
+    auto found = std::ranges::find(entries, codes, &ExportFormat::quantized);
+    // Types of GGUF files have one format alone.
+    if (scheme.empty() && simulated != nullptr && !found->problem(*simulated).empty())
+      if (const auto other = std::ranges::find_if(
+              entries, [&](const ExportFormat& format) { return format.problem(*simulated).empty(); });
+          other != entries.end())
+        found = other;
     section.format = found->name;
   }
   const ExportFormat* format = formats.find(section.format);
