@@ -9,6 +9,7 @@
 #include "core/ops/quantize/fake_quantize_float8.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/quantize_int.h"
+#include "core/ops/quantize/round_gguf.h"
 #include "core/ops/quantize/round_mx.h"
 #include "core/ops/quantize/round_nvfp4.h"
 #include "core/ops/quantize/scale_gradient.h"
@@ -70,6 +71,15 @@ void measure_blocks(std::int64_t rows, std::int64_t columns) {
   report_rate(name("nvfp4"), 2 * n + n / 2 + n / 16, [&] { (void)quantize_nvfp4(x); });
 }
 
+// QAT for GGUF files: search for codes and scales of bf16 weights.
+void measure_gguf_grids(std::int64_t rows, std::int64_t columns) {
+  const Tensor x = random_on_gpu({rows, columns}, DType::bf16, 1.0), out = Tensor::empty_like(x);
+  for (const BlockFormat& format : block_formats())
+    if (can_round_gguf(format.type, DeviceType::cuda))
+      report_rate(fmt::format("grid of {} [{}, {}]", format.name, rows, columns), 4 * rows * columns,
+                  [&] { round_gguf({.x = x, .type = format.type, .out = out}); });
+}
+
 // QAT fake quantization: bf16 activations by token and weights in groups, with a mask bit per element for the gradient.
 void measure_fake_integers(std::int64_t rows, std::int64_t columns) {
   const std::int64_t n = rows * columns;
@@ -119,6 +129,7 @@ void measure_fake_floats(std::int64_t rows, std::int64_t columns) {
 }  // namespace
 
 void measure_casts() {
+  measure_gguf_grids(14336, 4096);
   for (const std::int64_t columns : {2048, 8192, 14336, 28672}) measure_fake_integers(16384, columns);
   for (const std::int64_t columns : {2048, 8192}) measure_fake_floats(16384, columns);
   for (const auto& [rows, columns] : kShapes) measure_float8(rows, columns);

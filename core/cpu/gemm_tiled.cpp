@@ -2,6 +2,7 @@
 // Their sizes and the order of sums follow from the shape alone. Blocks of kDepth products are summed apart, in f32.
 
 #include <algorithm>
+#include <memory>
 
 #include "core/cpu/gemv.h"
 #include "core/cpu/micro_gemm.h"
@@ -37,14 +38,18 @@ struct Tiling {
   }
 };
 
-// Buffers of a thread.
+// Buffers of a thread, which keeps them: like oneDNN's, they are no memory of the run.
 struct Workspace {
   static constexpr std::int64_t kElements = kDepth * kMostColumns + kMostRows * (kDepth + kMostColumns);
   float* b;     // strips [depth, kStrip]
   float* a;     // widened [rows, depth], or [depth, rows] with transpose_a
   float* sums;  // [rows, kMostColumns]
 
-  explicit Workspace(float* base) : b(base), a(b + kDepth * kMostColumns), sums(a + kMostRows * kDepth) {}
+  [[nodiscard]] static Workspace of_thread() {
+    thread_local const auto space = std::make_unique_for_overwrite<float[]>(kElements);
+    float* const b = space.get();
+    return {b, b + kDepth * kMostColumns, b + kDepth * kMostColumns + kMostRows * kDepth};
+  }
 };
 
 template <class T>
@@ -143,13 +148,10 @@ void multiply(const GemmArgs& args) {
   const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.size(args.transpose_a ? 0 : 1);
   const Tiling tiling(m, n, k);
   const std::int64_t across = pieces(n, tiling.columns), count = pieces(m, tiling.rows) * across;
-  const MemoryScope scope(MemoryCategory::workspace);
   const std::int64_t threads = omp_in_parallel() != 0 ? 1 : std::min<std::int64_t>(omp_get_max_threads(), count);
-  const Tensor space = Tensor::empty({threads, Workspace::kElements}, DType::f32);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast <int>(threads)) if (threads > 1)
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t thread = threads > 1 ? omp_get_thread_num() : 0;
-    const Workspace work(space.data<float>() + thread * Workspace::kElements);
+    const Workspace work = Workspace::of_thread();
     const std::int64_t row = i / across * tiling.rows, column = i % across * tiling.columns;
     const Tile tile{row, std::min(tiling.rows, m - row), column, std::min(tiling.columns, n - column)};
     for (std::int64_t begin = 0; begin < k; begin += kDepth)
