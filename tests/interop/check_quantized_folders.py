@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Folders that bitsandbytes, GPTQModel and ModelOpt quantize, read by the program: logits beside those of Transformers.
+"""Folders that bitsandbytes, GPTQModel and ModelOpt quantize, read by the program: logits beside those of Transformers, then
+eval, generation, LoRA and requantization.
 
 Usage: check_quantized_folders.py QUENCH FOLDER [MODEL]   where FOLDER receives everything; MODEL is a model folder to quantize
 with bitsandbytes, in place of small random ones.
-Prints a line for each folder and exits 1 when one differs. GPTQ and AWQ are left out without the package gptqmodel, ModelOpt
-without nvidia-modelopt; of ModelOpt weights are compared, as inputs are rounded too.
+Prints a line for each folder and exits 1 when one differs. Packages that are not installed (bitsandbytes, gptqmodel,
+nvidia-modelopt) are left out.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
-import subprocess
+import shutil
 import sys
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -19,15 +21,15 @@ os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
-from tokenizers import Tokenizer, models
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from quantized_use import Program, random_model
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-QUENCH, FOLDER = str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(sys.argv[2]).resolve()
+FOLDER = pathlib.Path(sys.argv[2]).resolve()
+PROGRAM = Program(sys.argv[1], FOLDER)
 MODEL = pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
 os.chdir(FOLDER)  # GPTQModel writes its log where it runs
-MOST = 1e-3  # distance of logits, relative
-VOCABULARY = 96
+MOST, MOST_ROUNDED = 1e-3, 1e-2  # distance of logits, relative; with rounded inputs, where one bit moves a code
+VOCABULARY = 320
 BITSANDBYTES = {
     "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
     "nf4_double": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
@@ -48,39 +50,33 @@ GPTQ = {
 failures = 0
 
 
-def report(name, difference, kept):
-    global failures
-    ok = difference <= MOST and kept
-    failures += not ok
-    print(f"{'ok  ' if ok else 'FAIL'} {name}: logits {difference:.1e} from Transformers{'' if kept else ', not quantized'}", flush=True)
-
-
-def quench(*arguments):
-    done = subprocess.run([QUENCH, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, arguments))}: {done.stderr}")
-    return done.stdout
-
-
 def compare(name, folder, model, ids):
-    """`model`: dense, in f32, with the folder's values."""
+    """`model`: dense, in f32, with the folder's values. Of small models then all that one does with the folder."""
+    global failures
     with torch.no_grad():
         theirs = model(torch.from_numpy(ids)).logits.numpy()
-    save_file({"input_ids": ids}, FOLDER / "ids.safetensors")
-    quench("forward", "--model", folder, "--input", FOLDER / "ids.safetensors", "--output", FOLDER / "logits.safetensors",
-           "--overwrite", "--device", "cpu", "--dtype", "f32")
-    ours = load_file(FOLDER / "logits.safetensors")["logits"]
+    ours = PROGRAM.logits(folder, ids)
     difference = float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
-    report(name, difference, "quantization_config" in json.loads((folder / "config.json").read_text()))
+    ok, text = difference <= MOST, f"logits {difference:.1e} from Transformers"
+    if "quantization_config" not in json.loads((folder / "config.json").read_text()):
+        ok, text = False, text + ", not quantized"
+    text += f"; {used(name, folder)}"
+    failures += not ok
+    print(f"{'ok  ' if ok else 'FAIL'} {name}: {text}", flush=True)
 
 
-def random_model(folder, hidden, heads):
-    torch.manual_seed(2)
-    config = LlamaConfig(vocab_size=VOCABULARY, hidden_size=hidden, intermediate_size=192, num_hidden_layers=2,
-                         num_attention_heads=heads, num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=False)
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", bos_token="w1", eos_token="w2", pad_token="w3").save_pretrained(folder)
+def used(name, folder):
+    global failures
+    for file in (MODEL or FOLDER / "small").glob("tokenizer*"):
+        if not (folder / file.name).exists():
+            shutil.copy(file, folder)
+    try:
+        # 4 bits of bitsandbytes are read as dense weights.
+        return PROGRAM.use(folder, VOCABULARY, most=0.3 if name == "modelopt_nvfp4" else 0.05,
+                           base="nf4" if BITSANDBYTES.get(name, {}).get("load_in_4bit") else "stored")
+    except (RuntimeError, AssertionError) as error:
+        failures += 1
+        return f"FAIL {error}"
 
 
 def dense_of(module):
@@ -111,7 +107,7 @@ def check_gptqmodel():
     from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
     from gptqmodel.quantization.config import FORMAT, METHOD
 
-    random_model(FOLDER / "base", 128, 4)
+    random_model(FOLDER / "base", VOCABULARY, 128, 192, 4)
     generator = torch.Generator().manual_seed(3)
     data = [{"input_ids": torch.randint(0, VOCABULARY, (64,), generator=generator).tolist(), "attention_mask": [1] * 64}
             for _ in range(64)]
@@ -141,7 +137,35 @@ def modelopt_values(tensors, layer):
     return values * (scale * tensors[f"{layer}.weight_scale_2"].float()).repeat_interleave(16, dim=1)
 
 
-def check_modelopt(base):
+def e2m1(x):
+    """Nearest code of four bits, ties to even mantissas."""
+    size = x.abs().clamp(max=6)
+    step = torch.where(size < 2, 0.5, torch.where(size < 4, 1.0, 2.0))
+    return torch.sign(x) * torch.round(size / step) * step
+
+
+def modelopt_inputs(tensors, layer, x):
+    """Inputs as ModelOpt's formats define them: float8 under a stored scale or one a token, NVFP4 under scales of 16."""
+    if f"{layer}.weight_scale_2" in tensors:
+        whole, blocks = tensors[f"{layer}.input_scale"].float(), x.unflatten(-1, (-1, 16))
+        scale = (blocks.abs().amax(-1, keepdim=True) / 6 / whole).clamp(max=448).to(torch.float8_e4m3fn).float() * whole
+        return torch.where(scale > 0, e2m1(blocks / torch.where(scale > 0, scale, 1)) * scale, 0).flatten(-2)
+    stored = tensors.get(f"{layer}.input_scale")
+    scale = x.abs().amax(-1, keepdim=True) / 448 if stored is None else stored.float()
+    return (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() * scale
+
+
+def modelopt_logits(base, tensors, layers, ids):
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+    for layer in layers:
+        module = model.get_submodule(layer)
+        module.weight.data = modelopt_values(tensors, layer)
+        module.register_forward_pre_hook(lambda _, inputs, layer=layer: modelopt_inputs(tensors, layer, inputs[0]))
+    with torch.no_grad():
+        return model(torch.from_numpy(ids)).logits.numpy()
+
+
+def check_modelopt(base, ids):
     import modelopt.torch.quantization as mtq
     from modelopt.torch.export import export_hf_checkpoint
     from safetensors.torch import load_file as load_tensors
@@ -153,31 +177,35 @@ def check_modelopt(base):
         model = mtq.quantize(model, config, lambda m: m(torch.arange(64).reshape(2, 32)))
         with torch.inference_mode():
             export_hf_checkpoint(model, export_dir=folder)
-        quench("export", "--model", folder, "--output", values, "--dtype", "f32")
+        PROGRAM.run("export", "--model", folder, "--output", values, "--dtype", "f32")
         tensors, ours = load_tensors(folder / "model.safetensors"), load_tensors(values / "model.safetensors")
         layers = [key.removesuffix(".weight_scale") for key in tensors if key.endswith(".weight_scale")]
         most = max(float((modelopt_values(tensors, layer) - ours[f"{layer}.weight"]).abs().max()) for layer in layers)
         global failures
-        ok = most == 0 and len(layers) == 14
+        logits = modelopt_logits(base, tensors, layers, ids)
+        apart = float(np.linalg.norm(PROGRAM.logits(folder, ids) - logits) / np.linalg.norm(logits))
+        ok = most == 0 and len(layers) == 14 and apart <= MOST_ROUNDED
         failures += not ok
-        print(f"{'ok  ' if ok else 'FAIL'} {name}: {len(layers)} weights, largest difference {most:.1e}", flush=True)
+        print(f"{'ok  ' if ok else 'FAIL'} {name}: {len(layers)} weights, largest difference {most:.1e}, "
+              f"logits {apart:.1e} under its rules for inputs; {used(name, folder)}", flush=True)
+
+
+def installed(package):
+    if importlib.util.find_spec(package):
+        return True
+    print(f"skip {package}: not installed", flush=True)
+    return False
 
 
 if MODEL:
     check_bitsandbytes(MODEL, (np.arange(64, dtype=np.int64) * 37 % 4000 + 100).reshape(1, 64))
 else:
-    random_model(FOLDER / "small", 64, 4)
-    check_bitsandbytes(FOLDER / "small", np.arange(40, dtype=np.int64).reshape(2, 20))
-    try:
-        import gptqmodel  # noqa: F401
-    except ImportError:
-        print("skip GPTQ and AWQ: no package gptqmodel", flush=True)
-    else:
+    random_model(FOLDER / "small", VOCABULARY, 64, 192, 4)
+    tokens = np.arange(40, dtype=np.int64).reshape(2, 20)
+    if installed("bitsandbytes"):
+        check_bitsandbytes(FOLDER / "small", tokens)
+    if installed("gptqmodel"):
         check_gptqmodel()
-    try:
-        import modelopt  # noqa: F401
-    except ImportError:
-        print("skip ModelOpt: no package nvidia-modelopt", flush=True)
-    else:
-        check_modelopt(FOLDER / "small")
+    if installed("modelopt"):
+        check_modelopt(FOLDER / "small", tokens)
 sys.exit(failures > 0)
