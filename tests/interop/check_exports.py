@@ -37,10 +37,15 @@ COMPRESSED = [
     ("mxfp6_weight_only", None),
     ("mxfp4_weight_only", None),
     ("nvfp4_weight_only", None),
+    ("mxfp8", None),
+    ("mxfp6", None),
+    ("mxfp4", None),
+    ("nvfp4", None),
     ("int8dyn_int8", 1e-2),
     ("int8dyn_int8_row", 1e-2),
     ("int8dyn_int4_g32", 1e-2),
     ("float8dyn_int4_g64", 1e-2),
+    ("float8dyn_int4_g128", 1e-2),
     ("float8_dynamic", 1e-2),
     ("float8_dynamic_tensor", 1e-2),
     ("float8_static", 1e-2),
@@ -68,7 +73,11 @@ TORCHAO = [
     ("mxfp4", None),
     ("nvfp4_weight_only", None),
 ]
-GGUF = ["f16", "bf16", "f32", "q8_0", "q4_0", "q4_k", "q6_k", "mxfp4_gguf", "int4_weight_only_g32", "int8_weight_only_g32"]
+# With the least signal to noise of up_proj, in dB.
+GGUF = {"f16": 60, "bf16": 40, "f32": 60, "q8_0": 40, "q6_k": 33, "q5_k_m": 27, "q5_1": 27, "q5_0": 26, "q4_k_m": 20, "q4_1": 20,
+        "q4_0": 18, "iq4_nl": 20, "iq4_xs": 20, "q3_k_m": 14, "iq3_m": 13, "iq3_xxs": 10, "q2_k": 8, "iq2_m": 7, "iq2_xs": 6,
+        "tq2_0": 4, "mxfp4_gguf": 14, "int4_weight_only_g32": 15, "int8_weight_only_g32": 40}
+WITH_MATRIX = ("iq3_xxs", "iq2_m", "iq2_xs")
 
 failures = 0
 
@@ -97,9 +106,9 @@ def distance(a, b):
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-# Schemes whose inputs have a calibrated scale.
+# Schemes whose inputs have a calibrated scale, or blocks that need an importance matrix.
 def calibration(scheme):
-    if scheme not in ("float8_static", "int8static_int8"):
+    if scheme not in ("float8_static", "int8static_int8", "nvfp4", *WITH_MATRIX):
         return []
     return ["--calibration", "README.md", "--calibration-samples", "8", "--calibration-seq-len", "128"]
 
@@ -252,7 +261,7 @@ def check_gguf(name):
     folder = FOLDER / f"gguf-{name}"
     dense = name in ("f16", "bf16", "f32")
     quench("export", "--model", MODEL, "--format", "gguf", "--output", folder,
-           *(["--dtype", name] if dense else ["--scheme", name, "--dtype", "f32"]))
+           *(["--dtype", name] if dense else ["--scheme", name, "--dtype", "f32", *calibration(name)]))
     reader = gguf.GGUFReader(folder / "model.gguf")
     config = json.loads((MODEL / "config.json").read_text())
     source = load_file(MODEL / "model.safetensors") if (MODEL / "model.safetensors").exists() else {}
@@ -271,8 +280,7 @@ def check_gguf(name):
                 reference = quantize(original, tensor.tensor_type)
                 equal = equal and (reference.reshape(-1) == tensor.data.reshape(-1)).all()
     heads = reader.fields["llama.attention.head_count"].contents()
-    least = {"q4_0": 15, "q4_k": 18, "mxfp4_gguf": 14, "int4_weight_only_g32": 15}.get(name, 30)
-    report(f"gguf {name}", worst > least and equal and heads == config["num_attention_heads"],
+    report(f"gguf {name}", worst > GGUF[name] and equal and heads == config["num_attention_heads"],
            f"{len(reader.tensors)} tensors, {worst:.1f} dB" +
            (", blocks are the package's own" if name in ("q8_0", "q4_0") and equal else ""))
 

@@ -16,7 +16,10 @@ from llama_cpp import Llama, llama_cpp
 from safetensors.numpy import load_file, save_file
 
 QUENCH, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
-NAMES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "mxfp4_gguf", "int4_weight_only_g32"]
+NAMES = ["f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "iq4_nl", "iq4_xs", "q3_k_m", "iq3_m", "iq3_xxs", "q2_k",
+         "iq2_m", "iq2_xs", "mxfp4_gguf", "int4_weight_only_g32"]
+WITH_MATRIX = ("iq3_xxs", "iq2_m", "iq2_xs")
+CALIBRATION = ["--calibration", "README.md", "--calibration-samples", "8", "--calibration-seq-len", "128"]
 failures = 0
 
 # Weights stay in the file's layout: products of those that are repacked for AMX crash llama.cpp 0.3.36 in a virtual machine.
@@ -95,7 +98,7 @@ def compare(name, source, folder, options):
 for name in NAMES:
     dense = name in ("f32", "f16", "bf16")
     compare(name, FOLDER / "model", FOLDER / f"llama-{name}",
-            ["--dtype", name] if dense else ["--scheme", name, "--dtype", "f32"])
+            ["--dtype", name] if dense else ["--scheme", name, "--dtype", "f32", *(CALIBRATION if name in WITH_MATRIX else [])])
 for name, scaling in SCALINGS.items():
     source = FOLDER / "scaled"
     shutil.rmtree(source, ignore_errors=True)
