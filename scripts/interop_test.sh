@@ -6,10 +6,12 @@
 #   --quench PROGRAM   default build/quench
 #   --venv FOLDER      Python environment to use or to make (default build/interop); those of --with are FOLDER-PROGRAM
 #   --with PROGRAM     also llama (llama-cpp-python, built from source: half an hour on one core), vllm (6 GB), executorch
-#                      (4 GB), wandb, or all; llama is tried without it where it is installed
+#                      (4 GB), wandb, llmcompressor, gptqmodel, modelopt (5 GB each: folders that these write, read by the
+#                      program), or all; llama is tried without it where it is installed
 #   --only PROGRAM     that program alone
 #   --real             in place of all that: SmolLM2-135M-Instruct (98 MB), its fine-tunes and exports, in Transformers and
-#                      llama.cpp, with vllm there too; a quarter of an hour on two cores
+#                      llama.cpp, its GGUF types and mixes beside llama.cpp's quantizers; half an hour on two cores. With vllm
+#                      there too; with llama, whose tools are built from source, mixes beside llama-quantize in llama-perplexity
 #   NAME               only these schemes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,12 +22,12 @@ while [ $# -gt 0 ]; do
     --quench) quench=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
     --with | --only)
-      case $2 in llama | vllm | executorch | wandb | all) ;; *) echo "interop_test.sh: unknown program '$2'" >&2; exit 2 ;; esac
+      case $2 in llama | vllm | executorch | wandb | llmcompressor | gptqmodel | modelopt | all) ;; *) echo "interop_test.sh: unknown program '$2'" >&2; exit 2 ;; esac
       with+="$2 "
       [ "$1" = --with ] || only=$2
       shift 2 ;;
     --real) real=1; shift ;;
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
     -*) echo "interop_test.sh: unknown argument '$1'" >&2; exit 2 ;;
     *) break ;;
   esac
@@ -94,8 +96,34 @@ wandb_environment() {
   touch "$venv-wandb/complete"
 }
 
+# Programs that quantize models.
+quantizer_environment() {
+  [ -f "$venv-$1/complete" ] && return
+  python3 -m venv "$venv-$1"
+  case $1 in
+    llmcompressor) "$venv-$1/bin/pip" install -q llmcompressor ;;
+    gptqmodel)
+      "$venv-$1/bin/pip" install -q torch transformers setuptools wheel
+      "$venv-$1/bin/pip" install -q --no-build-isolation gptqmodel ;;
+    modelopt) "$venv-$1/bin/pip" install -q torch transformers accelerate nvidia-modelopt ;;
+  esac
+  touch "$venv-$1/complete"
+}
+
 xllamacpp() {
   "$venv/bin/python" -c 'import xllamacpp' 2>/dev/null || "$venv/bin/pip" install -q xllamacpp
+}
+
+# llama-quantize, llama-imatrix and llama-perplexity in $venv-llama/bin.
+llama_tools() {
+  [ -x "$venv-llama/bin/llama-perplexity" ] && return
+  mkdir -p "$venv-llama/source"
+  tar -xzf "$(ls "$venv"/wheels/llama_cpp_python-*.tar.gz | tail -n 1)" -C "$venv-llama/source" --strip-components=3 \
+    --wildcards '*/vendor/llama.cpp'
+  rm -f "$venv-llama/source/.git"  # names a folder that the archive lacks, and CMake runs forever
+  cmake -S "$venv-llama/source" -B "$venv-llama" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF \
+    -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF > /dev/null
+  cmake --build "$venv-llama" --target llama-quantize llama-imatrix llama-perplexity > "$venv-llama/build.log"
 }
 
 folder=$(mktemp -d)
@@ -112,6 +140,15 @@ if [ "$real" ]; then
   status=0
   "$venv/bin/python" tests/interop/check_real_model.py "$quench" "$folder" "$venv"/smollm2/*.gguf || status=1
   "$venv/bin/python" tests/interop/check_gguf_types.py "$quench" "$folder/gguf-types" "$venv"/smollm2/*.gguf || status=1
+  "$quench" export --model "$(ls "$venv"/smollm2/*.gguf)" --format hf --dtype bf16 --output "$folder/smollm2" > /dev/null
+  cat docs/guide/*.md > "$folder/text.txt"
+  cat docs/lab/*.md > "$folder/calibration.txt"
+  "$venv/bin/python" tests/interop/check_gguf_mixes.py "$quench" "$folder/gguf-mixes" "$folder/smollm2" "$folder/text.txt" || status=1
+  if wanted llama; then
+    llama_tools
+    "$venv/bin/python" tests/interop/compare_llama_quantize.py "$quench" "$venv-llama/bin" "$folder/llama-quantize" \
+      "$folder/smollm2" "$folder/text.txt" "$folder/calibration.txt" || status=1
+  fi
   if wanted vllm; then
     vllm_environment
     "$venv-vllm/bin/python" tests/interop/check_real_model.py --vllm "$quench" "$folder" || status=1
@@ -165,6 +202,17 @@ if wanted executorch; then
     docs/guide/executorch.md > "$folder/page.log" 2>&1 && echo "ok   commands of docs/guide/executorch.md" ||
     { tail -20 "$folder/page.log"; echo "FAIL commands of docs/guide/executorch.md"; status=1; }
 fi
+if wanted llmcompressor; then
+  quantizer_environment llmcompressor
+  "$venv-llmcompressor/bin/python" tests/interop/check_llmcompressor.py "$quench" "$folder/llmcompressor" || status=1
+fi
+for program in gptqmodel modelopt; do
+  if wanted $program; then
+    quantizer_environment $program
+    mkdir -p "$folder/$program"
+    "$venv-$program/bin/python" tests/interop/check_quantized_folders.py "$quench" "$folder/$program" || status=1
+  fi
+done
 if wanted wandb; then
   wandb_environment
   "$venv-wandb/bin/python" tests/interop/check_wandb.py "$quench" "$folder" || status=1
