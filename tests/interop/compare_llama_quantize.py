@@ -9,7 +9,7 @@ Usage: compare_llama_quantize.py QUENCH LLAMA FOLDER MODEL TEXT CALIBRATION [--c
   MODEL        model folder or GGUF file
   TEXT         text of the perplexity; the first N chunks (16) of 512 tokens are used
   CALIBRATION  text of the importance matrix, another one than TEXT; its first N chunks (64) of 512 tokens
-  MIX          default: all mixes below, with the matrix, and without where llama-quantize needs none
+  MIX          default: all mixes below
 Exits 1 where types of tensors differ or a perplexity exceeds llama-quantize's by more than 0.3%. Needs gguf.
 """
 
@@ -21,9 +21,9 @@ import sys
 
 import gguf
 
-# Name and whether it is tried without a matrix.
-MIXES = {"q8_0": True, "q6_k": True, "q5_k_m": True, "q4_k_m": True, "iq4_xs": True, "q3_k_m": True, "iq3_m": False,
-         "iq3_xxs": False, "q2_k": True, "iq2_m": False, "iq2_xs": False}
+BOTH, WITH, WITHOUT = (False, True), (True,), (False,)  # matrix
+MIXES = {"q8_0": WITHOUT, "q6_k": BOTH, "q5_k_m": BOTH, "q4_k_m": BOTH, "iq4_xs": BOTH, "q3_k_m": BOTH, "iq3_m": WITH,
+         "iq3_xxs": WITH, "q2_k": BOTH, "iq2_m": WITH, "iq2_xs": WITH}
 MOST = 1.003  # perplexity over that of llama-quantize's file
 CONTEXT = 512
 
@@ -107,7 +107,7 @@ def main():
     print("| mix | matrix | MB | perplexity | difference | KL divergence | equal likeliest tokens, % |")
     print("|---|---|---|---|---|---|---|")
     good = [row(mix, with_matrix, dense, matrix, base) for mix in given.mixes
-            for with_matrix in ([False, True] if MIXES.get(mix) else [True])]
+            for with_matrix in MIXES.get(mix, WITH)]
     print(f"\n{good.count(False)} failures")
     return 0 if all(good) else 1
 
