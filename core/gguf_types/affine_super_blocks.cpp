@@ -12,7 +12,7 @@ struct FittedBlock {
   std::uint8_t codes[kSuperBlock];
 
   FittedBlock(const float* x, const float* importance) {
-    const GroupedBlock<Fit::kSize, Fit::kGroups> block(x, importance);
+    const GroupedBlock<Fit::kSize, Fit::kGroups, typename Fit::PlainWeights> block(x, importance);
     groups = Fit::find(SerialTeam<Fit::kGroups>(), block.x, block.weights);
     for (int g = 0; g < Fit::kGroups; ++g) {
       const Line line = groups.line(g);

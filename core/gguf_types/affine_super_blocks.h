@@ -11,8 +11,8 @@ void unpack_q2_k(const std::uint8_t* block, UnpackedBlock& out);
 void unpack_q4_k(const std::uint8_t* block, UnpackedBlock& out);
 void unpack_q5_k(const std::uint8_t* block, UnpackedBlock& out);
 
-// Least weighted squared error over initial lines of each group, refined by least squares; then over neighbouring
-// integers of scale and minimum, and least squares of the units.
+// Least weighted squared error (Q2_K without importance: by magnitude) over initial lines of each group, refined by
+// least squares; then over neighbouring integers of scale and minimum, and least squares of the units.
 void quantize_q2_k(const float* x, const float* importance, std::uint8_t* block);
 void quantize_q4_k(const float* x, const float* importance, std::uint8_t* block);
 void quantize_q5_k(const float* x, const float* importance, std::uint8_t* block);

@@ -11,9 +11,10 @@
 namespace quench {
 
 // Q2_K, Q4_K, Q5_K.
-template <int Size, int MostCode, int MostScale, class Starts, class Units>
+template <int Size, int MostCode, int MostScale, class Starts, class Units, class Weights = EvenWeights>
 struct AffineSuperFit {
   static constexpr int kSize = Size, kGroups = 256 / Size, kMostCode = MostCode;
+  using PlainWeights = Weights;
 
   template <class Team>
   static QUENCH_TEAM_INLINE auto find(const Team& team, const float (&x)[Team::kOwn][Size],
@@ -29,9 +30,10 @@ struct AffineSuperFit {
 };
 
 // Q3_K, Q6_K, IQ4_XS: scales from Low to High; starts as those of find_scale(), with a reach in hundredths.
-template <class Grid, int Size, int Low, int High, int Steps, int Reach, int UnitStarts>
+template <class Grid, int Size, int Low, int High, int Steps, int Reach, int UnitStarts, class Weights = EvenWeights>
 struct ScaledSuperFit {
   static constexpr int kSize = Size, kGroups = 256 / Size;
+  using PlainWeights = Weights;
   using Values = Grid;
 
   template <class Team>
@@ -48,9 +50,10 @@ struct ScaledSuperFit {
 };
 
 // Blocks of 32 with an f16 scale: Q4_0 with importance, Q5_0, IQ4_NL.
-template <class Grid, int Steps, int Reach>
+template <class Grid, int Steps, int Reach, class Weights = EvenWeights>
 struct ScaledFit {
   static constexpr int kSize = 32, kGroups = 1;
+  using PlainWeights = Weights;
   using Values = Grid;
 
   template <class Team>
@@ -67,6 +70,7 @@ struct ScaledFit {
 template <int MostCode>
 struct AffineFit {
   static constexpr int kSize = 32, kGroups = 1, kMostCode = MostCode;
+  using PlainWeights = EvenWeights;
 
   template <class Team>
   static QUENCH_TEAM_INLINE Line find(const Team&, const float (&x)[1][32], const float (&weights)[1][32]) {
@@ -95,6 +99,7 @@ struct AffineFit {
 // ggml's reference of Q8_0: amax over 127. Weights have no effect.
 struct Q8_0Fit {
   static constexpr int kSize = 32, kGroups = 1;
+  using PlainWeights = EvenWeights;
 
   // Before it is stored as f16.
   static QUENCH_TEAM_INLINE float find_scale(const float (&x)[32]) {
@@ -119,6 +124,7 @@ struct Q8_0Fit {
 // ggml's reference of Q4_0: the value of largest magnitude, with its sign, over -8. Weights have no effect.
 struct PlainQ4_0Fit {
   static constexpr int kSize = 32, kGroups = 1;
+  using PlainWeights = EvenWeights;
 
   // Before it is stored as f16.
   static QUENCH_TEAM_INLINE float find_scale(const float (&x)[32]) {
@@ -144,6 +150,7 @@ struct PlainQ4_0Fit {
 // are tried. Element i of group g is element 8 i + g of the block.
 struct TernaryFit {
   static constexpr int kSize = 32, kGroups = 8;
+  using PlainWeights = EvenWeights;
 
   // size(i, own), weight(i, own): magnitude and error weight of element i of an own group.
   template <class Team, class Size, class Weight>
@@ -207,12 +214,12 @@ using Q4_0Fit = ScaledFit<IntegerGrid<-8, 7>, 9, 20>;
 using Q4_1Fit = AffineFit<15>;
 using Q5_0Fit = ScaledFit<IntegerGrid<-16, 15>, 8, 10>;
 using Q5_1Fit = AffineFit<31>;
-using Q2_KFit = AffineSuperFit<16, 3, 15, TwoBitStarts, CoarseUnits>;
-using Q3_KFit = ScaledSuperFit<IntegerGrid<-4, 3>, 16, -32, 31, 7, 25, 3>;
+using Q2_KFit = AffineSuperFit<16, 3, 15, TwoBitStarts, CoarseUnits, MagnitudeWeights>;
+using Q3_KFit = ScaledSuperFit<IntegerGrid<-4, 3>, 16, -32, 31, 7, 25, 3, MagnitudeWeights>;
 using Q4_KFit = AffineSuperFit<32, 15, 63, FineStarts, WholeUnit>;
 using Q5_KFit = AffineSuperFit<32, 31, 63, FineStarts, WholeUnit>;
 using Q6_KFit = ScaledSuperFit<IntegerGrid<-32, 31>, 16, -128, 127, 6, 3, 1>;
-using Iq4NlFit = ScaledFit<NonlinearGrid, 7, 20>;
-using Iq4XsFit = ScaledSuperFit<NonlinearGrid, 32, -32, 31, 7, 20, 1>;
+using Iq4NlFit = ScaledFit<NonlinearGrid, 7, 20, MagnitudeWeights>;
+using Iq4XsFit = ScaledSuperFit<NonlinearGrid, 32, -32, 31, 7, 20, 1, MagnitudeWeights>;
 
 }  // namespace quench

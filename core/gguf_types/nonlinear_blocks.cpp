@@ -60,14 +60,14 @@ void unpack_iq4_xs(const std::uint8_t* block, UnpackedBlock& out) {
 }
 
 void quantize_iq4_nl(const float* x, const float* importance, std::uint8_t* block) {
-  const GroupedBlock<kSmallBlock, 1> grouped(x, importance);
+  const GroupedBlock<kSmallBlock, 1, Iq4NlFit::PlainWeights> grouped(x, importance);
   const float scale = Iq4NlFit::find(SerialTeam<1>(), grouped.x, grouped.weights);
   store_half(block, scale);
   put_values(grouped.x[0], scale, block + 2);
 }
 
 void quantize_iq4_xs(const float* x, const float* importance, std::uint8_t* block) {
-  const GroupedBlock<kSmallBlock, kXsGroups> grouped(x, importance);
+  const GroupedBlock<kSmallBlock, kXsGroups, Iq4XsFit::PlainWeights> grouped(x, importance);
   const auto found = Iq4XsFit::find(SerialTeam<kXsGroups>(), grouped.x, grouped.weights);
   store_half(block, found.unit);
   std::fill(block + 2, block + 8, std::uint8_t{0});

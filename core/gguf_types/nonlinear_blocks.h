@@ -10,7 +10,8 @@ namespace quench {
 void unpack_iq4_nl(const std::uint8_t* block, UnpackedBlock& out);
 void unpack_iq4_xs(const std::uint8_t* block, UnpackedBlock& out);
 
-// Least weighted squared error over initial scales, see scale_search.h and super_scales.h.
+// Least weighted squared error over initial scales, see scale_search.h and super_scales.h; without importance weighted
+// by magnitude.
 void quantize_iq4_nl(const float* x, const float* importance, std::uint8_t* block);
 void quantize_iq4_xs(const float* x, const float* importance, std::uint8_t* block);
 

@@ -50,11 +50,12 @@ __global__ __launch_bounds__(kThreads) void round_gguf_kernel(Elements x, const 
     const float* from = importance + block % blocks_per_row * (kGroups * kSize);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) weights[0][i] = from[place<Fit>(group, i)];
-    to_error_weights<kSize>(team, weights);
   } else {
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) weights[0][i] = 1.0f;
+    for (int i = 0; i < kSize; ++i) weights[0][i] = Fit::PlainWeights::of(values[0][i]);
   }
+  if (importance != nullptr || !std::is_same_v<typename Fit::PlainWeights, EvenWeights>)
+    to_error_weights<kSize>(team, weights);
   Fit::round(team, values, weights);
 #pragma unroll
   for (int i = 0; i < kSize; ++i) out.set(first + place<Fit>(group, i), values[0][i]);
