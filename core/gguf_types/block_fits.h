@@ -112,7 +112,7 @@ struct Q8_0Fit {
     const float bounded = scaled > -128.0f ? (scaled < 127.0f ? scaled : 127.0f) : -128.0f;
     const float size = magnitude(bounded), even = nearest_code(size, 0.0f, 128.0f);
     const float rounded = size - even == 0.5f ? even + 1.0f : even;
-    return bounded < 0 ? -rounded : rounded;
+    return bounded < 0 ? 0.0f - rounded : rounded;  // no -0
   }
   template <class Team>
   static QUENCH_TEAM_INLINE void round(const Team&, float (&x)[1][32], const float (&)[1][32]) {

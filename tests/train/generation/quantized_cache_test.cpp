@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-constexpr std::int64_t kVocabulary = 40;
+constexpr std::int64_t kCacheVocabulary = 40;
 
 class QuantizedCache : public ::testing::TestWithParam<const KvFormat*> {
  protected:
@@ -29,7 +29,7 @@ class QuantizedCache : public ::testing::TestWithParam<const KvFormat*> {
 
 std::vector<std::int32_t> text(std::int32_t length, std::int32_t seed = 3) {
   std::vector<std::int32_t> ids;
-  for (std::int32_t i = 0; i < length; ++i) ids.push_back((i * i + seed * i) % static_cast<std::int32_t>(kVocabulary));
+  for (std::int32_t i = 0; i < length; ++i) ids.push_back((i * i + seed * i) % static_cast<std::int32_t>(kCacheVocabulary));
   return ids;
 }
 
@@ -70,7 +70,7 @@ TEST_P(QuantizedCache, ScoresAreThoseOfDecoding) {
     const Tensor row = decoder.logits(std::span(ids).subspan(i, 1));
     const float* values = row.data<float>();
     double sum = 0;
-    for (std::int64_t t = 0; t < kVocabulary; ++t) sum += std::exp(static_cast<double>(values[t]));
+    for (std::int64_t t = 0; t < kCacheVocabulary; ++t) sum += std::exp(static_cast<double>(values[t]));
     expected += std::log(sum) - static_cast<double>(values[ids[i + 1]]);
   }
   const auto score = [&] {
