@@ -2,6 +2,7 @@
 // Weights of squared errors, and rounding to integer codes and stored scales, in the form that quantizers of blocks
 // share.
 
+#include <cmath>
 #include <type_traits>
 
 #include "core/gguf_types/group_team.h"
@@ -31,11 +32,13 @@ QUENCH_TEAM_INLINE void to_error_weights(const Team& team, float (&weights)[Team
           factor > 0 ? static_cast<float>(static_cast<double>(weights[g][i]) * factor * (1 - kLeast) + kLeast) : 1.0f;
 }
 
-// Factors of squared errors without importance: 1, or the magnitude, which keeps large values nearer. ggml has squares
-// of values in some types; the magnitude is within 1.5% of what those gain, and costs half of what they cost the other
-// errors.
+// Factors of squared errors without importance: 1, or a power of the magnitude, which keeps large values nearer at a
+// small cost to the sum of all squared errors. (ggml: the magnitude or its square, by type.)
 struct EvenWeights {
   static QUENCH_TEAM_INLINE float of(float) { return 1.0f; }
+};
+struct RootWeights {
+  static QUENCH_TEAM_INLINE float of(float x) { return std::sqrt(magnitude(x)); }
 };
 struct MagnitudeWeights {
   static QUENCH_TEAM_INLINE float of(float x) { return magnitude(x); }

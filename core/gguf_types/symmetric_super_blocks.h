@@ -12,7 +12,7 @@ void unpack_q6_k(const std::uint8_t* block, UnpackedBlock& out);
 // ggml's type of activations: f32 scale, 8-bit codes, sums that are not read.
 void unpack_q8_k(const std::uint8_t* block, UnpackedBlock& out);
 
-// Least weighted squared error, see super_scales.h; Q3_K without importance: by magnitude.
+// Least weighted squared error, see super_scales.h; Q3_K without importance: by the root of the magnitude.
 void quantize_q3_k(const float* x, const float* importance, std::uint8_t* block);
 void quantize_q6_k(const float* x, const float* importance, std::uint8_t* block);
 
