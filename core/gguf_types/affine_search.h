@@ -11,7 +11,7 @@ template <int Own>
 struct AffineGroups {
   float unit = 0, minimum_unit = 0;
   int scales[Own] = {}, minima[Own] = {};
-  double error = 0;  // of the block
+  double error = 0;  // the block's
 
   [[nodiscard]] QUENCH_TEAM_INLINE Line line(int own) const {
     return {unit * static_cast<float>(scales[own]), -minimum_unit * static_cast<float>(minima[own])};
@@ -65,7 +65,7 @@ class AffineSearch {
   // Minimum that suits the codes of a line, over the unit.
   [[nodiscard]] QUENCH_TEAM_INLINE int suited_minimum(int g, Line line, float minimum_unit) const {
     const float inverse = line.inverse();
-    float sums[2];  // of the weights, and of what the codes exceed x by
+    float sums[2];  // weights, and what the codes exceed x by
     lane_sums<2, Size>(
         [&](int i, float(&term)[2]) {
           term[0] = weights_[g][i];

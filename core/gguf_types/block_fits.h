@@ -178,7 +178,7 @@ struct TernaryFit {
   static QUENCH_TEAM_INLINE float digit(float x, float scale) {
     return scale > 0 && is_finite(scale) ? nearest_code(x / scale, -1, 1) : 0.0f;
   }
-  // Of one group.
+  // The values of one group.
   template <class Team>
   static QUENCH_TEAM_INLINE void round(const Team& team, float (&x)[1][32], const float (&weights)[1][32]) {
     const float scale = find(

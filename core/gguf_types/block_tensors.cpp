@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/number/float4.h"
-#include "core/ops/elementwise.h"
 
 namespace quench {
 namespace {
@@ -115,7 +114,10 @@ PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t colu
   Tensor scales = wide;
   if (form.scales != DType::f32) {
     scales = Tensor::empty(wide.shape(), form.scales);
-    cast({wide, scales});
+    dispatch<float16, bfloat16>(form.scales, "pack_blocks", [&]<class T>() {
+      std::transform(wide.data<float>(), wide.data<float>() + wide.numel(), scales.data<T>(),
+                     [](float scale) { return T(scale); });
+    });
   }
   return {form.group, codes, scales, offsets};
 }

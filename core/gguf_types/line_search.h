@@ -111,7 +111,7 @@ class LineSearch {
 
   // With codes of (x - from) * inverse - shift; whether it is better.
   QUENCH_TEAM_INLINE bool try_codes(float inverse, float from, float shift) {
-    float sums[3];  // of weighted code, code^2 and code * (x - low_)
+    float sums[3];  // weighted code, code^2 and code * (x - low_)
     lane_sums<3, N>(
         [&](int i, float(&term)[3]) {
           const float code = nearest_code((x_[i] - from) * inverse - shift, 0.0f, most_);

@@ -85,7 +85,7 @@ QUENCH_TEAM_INLINE float find_scale(const float (&x)[N], const float (&weights)[
   for (int start = 0; start < starts + kPasses; ++start) {
     float inverse = 0;
     if (start < starts) {
-      const int by = start / each;  // of the largest at kLow, at kHigh, of the heaviest at kLow, at kHigh
+      const int by = start / each;  // the largest at kLow, at kHigh, the heaviest at kLow, at kHigh
       const float end = by % 2 == 0 ? Grid::kLow : Grid::kHigh;
       const float move = reach * static_cast<float>(start % each - steps) / static_cast<float>(steps);
       inverse = end * (1.0f + move) / (by < 2 ? largest : heaviest);

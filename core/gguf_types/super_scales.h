@@ -10,7 +10,7 @@ template <int Own>
 struct ScaledGroups {
   float unit = 0;
   int scales[Own] = {};
-  double error = 0;  // of the block
+  double error = 0;  // the block's
 };
 
 // Scales from Low to High. Initial scales of each group are refined by least squares; then come neighbouring integers,

@@ -21,7 +21,7 @@ struct GgufRows {
   BlockType type = BlockType::q4_0;
   friend bool operator==(const GgufRows&, const GgufRows&) = default;
 };
-inline constexpr std::size_t kMostGgufParts = 4;  // of a fused layer
+inline constexpr std::size_t kMostGgufParts = 4;  // parts of a fused layer
 
 // Fake quantization of [R,C] along its last axis, the reduction axis.
 struct FakeFormat {

@@ -203,7 +203,7 @@ struct RecipeSection {
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
   bool learned_scales = false;
-  std::string gguf_scheme = "q4_k_m";  // of qat_gguf
+  std::string gguf_scheme = "q4_k_m";  // recipe qat_gguf
   double scale_lr = 1e-2;              // peak, relative
   // Without bits: high precision.
   std::optional<std::int64_t> embedding_bits;

@@ -18,7 +18,7 @@ struct TrainedScheme {
   const Scheme* scheme = nullptr;        // null: none
   std::string recipe;                    // recipe.name
   std::set<std::string> high_precision;  // weight names left so by the recipe
-  recipes::GgufTypes types = {};         // of layers, where `scheme` is of GGUF files
+  recipes::GgufTypes types = {};         // layers' types, where `scheme` is one of GGUF files
 
   // Layers of `tensors` (Hugging Face names) that the recipe left in high precision.
   [[nodiscard]] std::vector<std::string> untrained_layers(const std::vector<ModelTensor>& tensors) const;

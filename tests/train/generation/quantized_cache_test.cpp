@@ -29,7 +29,8 @@ class QuantizedCache : public ::testing::TestWithParam<const KvFormat*> {
 
 std::vector<std::int32_t> text(std::int32_t length, std::int32_t seed = 3) {
   std::vector<std::int32_t> ids;
-  for (std::int32_t i = 0; i < length; ++i) ids.push_back((i * i + seed * i) % static_cast<std::int32_t>(kCacheVocabulary));
+  for (std::int32_t i = 0; i < length; ++i)
+    ids.push_back((i * i + seed * i) % static_cast<std::int32_t>(kCacheVocabulary));
   return ids;
 }
 
