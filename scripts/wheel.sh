@@ -64,10 +64,11 @@ make_wheel() { # [stable]
   [ -z "${1:-}" ] || python -m wheel tags --remove --python-tag cp312 --abi-tag abi3 "$work"/raw/*.whl
   wheel=$(basename "$work"/raw/*.whl)
   if [ -n "$arm64" ]; then
-    # `repair` looks for libraries where the loader of the machine would.
-    LD_LIBRARY_PATH=$PWD/.deps/aarch64/root/usr/lib/aarch64-linux-gnu:$PWD/.deps/aarch64/root/lib/aarch64-linux-gnu repair
+    # `repair` looks for libraries where the loader of the machine would, whose strip does not know ARM: CMake has stripped.
+    local root=$PWD/.deps/aarch64/root
+    LD_LIBRARY_PATH=$root/usr/lib/aarch64-linux-gnu:$root/lib/aarch64-linux-gnu:$root/usr/lib repair
   else
-    repair
+    repair --strip
   fi
   wheel=$(ls dist/"${wheel%-linux_*}"-manylinux*_"$machine".whl)
   (cd dist && sha256sum "$(basename "$wheel")" >"$(basename "$wheel").sha256")
@@ -75,8 +76,8 @@ make_wheel() { # [stable]
   echo "made $wheel ($mb MB)"
   [ "$mb" -le $limit_mb ] || echo "warning: more than the $limit_mb MB that a release shall have" >&2
 }
-repair() {
-  python -m auditwheel repair --strip --wheel-dir dist \
+repair() { # [--strip]
+  python -m auditwheel repair "$@" --wheel-dir dist \
     --exclude 'libarrow.so.*' --exclude 'libparquet.so.*' --exclude 'libcuda.so.*' "$work"/raw/*.whl
 }
 
