@@ -38,7 +38,8 @@ struct Tiling {
   }
 };
 
-// Buffers of a thread, which keeps them: like oneDNN's, they are no memory of the run.
+// Buffers of a thread, which keeps them. As oneDNN's, they do not come from the allocator that `quench estimate`
+// predicts.
 struct Workspace {
   static constexpr std::int64_t kElements = kDepth * kMostColumns + kMostRows * (kDepth + kMostColumns);
   float* b;     // strips [depth, kStrip]

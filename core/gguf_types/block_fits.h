@@ -121,7 +121,8 @@ struct Q8_0Fit {
   }
 };
 
-// ggml's reference of Q4_0: the value of largest magnitude, with its sign, over -8. Weights have no effect.
+// ggml's reference of Q4_0: the element whose absolute value is the amax, with its sign, over -8. Weights have no
+// effect.
 struct PlainQ4_0Fit {
   static constexpr int kSize = 32, kGroups = 1;
   using PlainWeights = EvenWeights;
@@ -146,8 +147,8 @@ struct PlainQ4_0Fit {
 };
 
 // TQ1_0, TQ2_0: x ~ scale * digit, digits -1, 0, 1, exactly the best scale. For a set of elements with digit 1 or -1,
-// least squares gives their weighted mean magnitude; the best sets are those of the largest magnitudes, all of which
-// are tried. Element i of group g is element 8 i + g of the block.
+// least squares gives the weighted mean of |x|; the best set is {|x| >= t} for some t, and each |x| of the block is
+// tried as t. Element i of group g is element 8 i + g of the block.
 struct TernaryFit {
   static constexpr int kSize = 32, kGroups = 8;
   using PlainWeights = EvenWeights;

@@ -20,7 +20,7 @@ struct StoredKvCache {
 };
 
 // KV cache of the model under the scheme, on its device: without calibration data for dynamic scales. A scale is the
-// largest magnitude of the cached (rotated) keys, or values, of all sequences by the format's largest code. Throws
+// amax of the cached (rotated) keys, or values, of all sequences over the format's largest code. Throws
 // nonfinite, naming the layer, for NaN and infinity. The model runs as it is.
 [[nodiscard]] nn::KvCacheElements calibrate_kv_cache(const nn::CausalLm& model, const KvCacheScheme& scheme,
                                                      std::span<const std::vector<std::int32_t>> sequences);

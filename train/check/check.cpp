@@ -215,7 +215,8 @@ void check_quantization_aware(Checker& checker) {
   const RecipeSection& recipe = config.recipe;
   if (recipe.embedding_group_size && !recipe.embedding_bits && checker.usable({"recipe.embedding_bits"}))
     checker.report("recipe.embedding_group_size", "has no effect without recipe.embedding_bits");
-  if (checker.usable({"recipe.name", "recipe.gguf_scheme"}) && recipe.name == recipes::kQatGguf.name)
+  if (checker.usable({"recipe.name", "recipe.gguf_scheme"}) && recipe.name != kAutoRecipe &&
+      recipes::find_recipe(recipe.name).has_key("gguf_scheme"))
     checker.judge("recipe.gguf_scheme", [&] { (void)require_gguf_scheme(recipe.gguf_scheme, "recipe.gguf_scheme"); });
   if (!checker.usable({"recipe.learned_scales"})) return;
   if (!recipe.learned_scales && recipe.scale_lr != default_config().recipe.scale_lr &&

@@ -81,8 +81,9 @@ bool keeps_weights(const RunConfig& config) {
   const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate;
   // Kept codes would outweigh a base in few bits.
   const bool packed = config.lora && config.lora->base != recipes::BaseForm::dense;
-  // Searched for, not cast.
-  const bool costly = config.recipe.name == recipes::kQatGguf.name;
+  // A search for codes and scales, not a cast. "auto" is a choice among others.
+  const bool costly =
+      config.recipe.name != kAutoRecipe && recipes::find_recipe(config.recipe.name).has_key("gguf_scheme");
   return config.recipe.keep_weights.value_or(
       costly || (few && !gathers_codes && !packed && accumulation_steps(config, parallel.ranks) > 1));
 }

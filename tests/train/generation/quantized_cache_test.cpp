@@ -52,7 +52,8 @@ TEST_P(QuantizedCache, TextsSideBySideEqualSingleOnes) {
 TEST_P(QuantizedCache, AConversationContinuesItsCache) {
   GenerationSession session(model);
   const GenerationOptions options{.max_new_tokens = 6, .sampling = {.temperature = 0}};
-  (void)session.generate(text(4, 7), {.max_new_tokens = 30, .sampling = {.temperature = 0}});  // room for what follows
+  // Allocates the cache that the turns below share.
+  (void)session.generate(text(4, 7), {.max_new_tokens = 30, .sampling = {.temperature = 0}});
   std::vector<std::int32_t> turns = text(9);
   const GenerationResult first = session.generate(turns, options);
   turns.insert(turns.end(), first.tokens.begin(), first.tokens.end());
