@@ -1,10 +1,11 @@
 #pragma once
 // Fits of GGUF block types: the numbers of a block with the least weighted squared error, and its elements rounded to
-// the values that a reader of the file computes. A fit works on groups of kSize elements, which share a scale; find()
-// leaves the block's numbers, round() its values in place of the elements. Both are the same on CPU and GPU, bit for
-// bit.
+// the values that a reader of the file computes. A fit works on groups of kSize elements, which share a scale. find()
+// returns the scales; with them round() leaves the values in place of the elements, put() codes and scales of the
+// thread's groups in the block's numbers. The same on CPU and GPU, bit for bit.
 
 #include "core/gguf_types/affine_search.h"
+#include "core/gguf_types/block_numbers.h"
 #include "core/gguf_types/nonlinear_grid.h"
 #include "core/gguf_types/super_scales.h"
 
@@ -21,11 +22,22 @@ struct AffineSuperFit {
                                       const float (&weights)[Team::kOwn][Size]) {
     return AffineSearch<Size, MostCode, MostScale, Starts, Units, Team>(team, x, weights).find();
   }
+  template <int Own>
+  static QUENCH_TEAM_INLINE void round(const AffineGroups<Own>& found, float (&x)[Own][Size]) {
+    for (int g = 0; g < Own; ++g) round_to_line(x[g], found.line(g), MostCode);
+  }
   template <class Team>
-  static QUENCH_TEAM_INLINE void round(const Team& team, float (&x)[Team::kOwn][Size],
-                                       const float (&weights)[Team::kOwn][Size]) {
-    const auto found = find(team, x, weights);
-    for (int g = 0; g < Team::kOwn; ++g) round_to_line(x[g], found.line(g), MostCode);
+  static QUENCH_TEAM_INLINE void put(const Team& team, const AffineGroups<Team::kOwn>& found,
+                                     const float (&x)[Team::kOwn][Size], BlockNumbers<kSize, kGroups>& out) {
+    if (team.leads()) {
+      out.unit = found.unit;
+      out.minimum = found.minimum_unit;
+    }
+    for (int g = 0; g < Team::kOwn; ++g) {
+      out.scales[team.group(g)] = static_cast<std::int8_t>(found.scales[g]);
+      out.minima[team.group(g)] = static_cast<std::int8_t>(found.minima[g]);
+      put_line_codes(x[g], found.line(g), MostCode, out.codes + team.group(g) * Size);
+    }
   }
 };
 
@@ -41,11 +53,18 @@ struct ScaledSuperFit {
                                       const float (&weights)[Team::kOwn][Size]) {
     return SuperScales<Grid, Size, Low, High, Team>(team, x, weights, Steps, Reach / 100.0f).find(UnitStarts);
   }
+  template <int Own>
+  static QUENCH_TEAM_INLINE void round(const ScaledGroups<Own>& found, float (&x)[Own][Size]) {
+    for (int g = 0; g < Own; ++g) round_to_scale<Grid>(x[g], found.scale(g));
+  }
   template <class Team>
-  static QUENCH_TEAM_INLINE void round(const Team& team, float (&x)[Team::kOwn][Size],
-                                       const float (&weights)[Team::kOwn][Size]) {
-    const auto found = find(team, x, weights);
-    for (int g = 0; g < Team::kOwn; ++g) round_to_scale<Grid>(x[g], found.unit * static_cast<float>(found.scales[g]));
+  static QUENCH_TEAM_INLINE void put(const Team& team, const ScaledGroups<Team::kOwn>& found,
+                                     const float (&x)[Team::kOwn][Size], BlockNumbers<kSize, kGroups>& out) {
+    if (team.leads()) out.unit = found.unit;
+    for (int g = 0; g < Team::kOwn; ++g) {
+      out.scales[team.group(g)] = static_cast<std::int8_t>(found.scales[g]);
+      put_scaled_codes<Grid>(x[g], found.scale(g), out.codes + team.group(g) * Size);
+    }
   }
 };
 
@@ -60,9 +79,11 @@ struct ScaledFit {
   static QUENCH_TEAM_INLINE float find(const Team&, const float (&x)[1][32], const float (&weights)[1][32]) {
     return stored_unit(find_scale<Grid, 32>(x[0], weights[0], Steps, Reach / 100.0f));
   }
+  static QUENCH_TEAM_INLINE void round(float scale, float (&x)[1][32]) { round_to_scale<Grid>(x[0], scale); }
   template <class Team>
-  static QUENCH_TEAM_INLINE void round(const Team& team, float (&x)[1][32], const float (&weights)[1][32]) {
-    round_to_scale<Grid>(x[0], find(team, x, weights));
+  static QUENCH_TEAM_INLINE void put(const Team&, float scale, const float (&x)[1][32], BlockNumbers<32, 1>& out) {
+    out.unit = scale;
+    put_scaled_codes<Grid>(x[0], scale, out.codes);
   }
 };
 
@@ -90,9 +111,12 @@ struct AffineFit {
                ? moved
                : stored;
   }
+  static QUENCH_TEAM_INLINE void round(Line line, float (&x)[1][32]) { round_to_line(x[0], line, MostCode); }
   template <class Team>
-  static QUENCH_TEAM_INLINE void round(const Team& team, float (&x)[1][32], const float (&weights)[1][32]) {
-    round_to_line(x[0], find(team, x, weights), MostCode);
+  static QUENCH_TEAM_INLINE void put(const Team&, Line line, const float (&x)[1][32], BlockNumbers<32, 1>& out) {
+    out.unit = line.scale;
+    out.minimum = line.offset;
+    put_line_codes(x[0], line, MostCode, out.codes);
   }
 };
 
@@ -102,9 +126,10 @@ struct Q8_0Fit {
   using PlainWeights = EvenWeights;
 
   // Before it is stored as f16.
-  static QUENCH_TEAM_INLINE float find_scale(const float (&x)[32]) {
+  template <class Team>
+  static QUENCH_TEAM_INLINE float find(const Team&, const float (&x)[1][32], const float (&)[1][32]) {
     float amax = 0;
-    for (int i = 0; i < 32; ++i) amax = magnitude(x[i]) > amax ? magnitude(x[i]) : amax;
+    for (int i = 0; i < 32; ++i) amax = magnitude(x[0][i]) > amax ? magnitude(x[0][i]) : amax;
     return amax / 127.0f;
   }
   // Ties away from 0.
@@ -114,10 +139,15 @@ struct Q8_0Fit {
     const float rounded = size - even == 0.5f ? even + 1.0f : even;
     return bounded < 0 ? 0.0f - rounded : rounded;  // no -0
   }
-  template <class Team>
-  static QUENCH_TEAM_INLINE void round(const Team&, float (&x)[1][32], const float (&)[1][32]) {
-    const float scale = find_scale(x[0]), inverse = inverse_scale(scale), stored = static_cast<float>(float16(scale));
+  static QUENCH_TEAM_INLINE void round(float scale, float (&x)[1][32]) {
+    const float inverse = inverse_scale(scale), stored = static_cast<float>(float16(scale));
     for (int i = 0; i < 32; ++i) x[0][i] = stored * code(x[0][i] * inverse);
+  }
+  template <class Team>
+  static QUENCH_TEAM_INLINE void put(const Team&, float scale, const float (&x)[1][32], BlockNumbers<32, 1>& out) {
+    const float inverse = inverse_scale(scale);
+    out.unit = scale;
+    for (int i = 0; i < 32; ++i) out.codes[i] = static_cast<std::uint8_t>(static_cast<int>(code(x[0][i] * inverse)));
   }
 };
 
@@ -128,10 +158,11 @@ struct PlainQ4_0Fit {
   using PlainWeights = EvenWeights;
 
   // Before it is stored as f16.
-  static QUENCH_TEAM_INLINE float find_scale(const float (&x)[32]) {
+  template <class Team>
+  static QUENCH_TEAM_INLINE float find(const Team&, const float (&x)[1][32], const float (&)[1][32]) {
     float largest = 0;
     for (int i = 0; i < 32; ++i)
-      if (magnitude(x[i]) > magnitude(largest)) largest = x[i];
+      if (magnitude(x[0][i]) > magnitude(largest)) largest = x[0][i];
     return largest / -8.0f;
   }
   // 0 to 15.
@@ -139,10 +170,15 @@ struct PlainQ4_0Fit {
     const float moved = scaled + 8.5f;
     return moved >= 0 ? (moved >= 15 ? 15 : static_cast<int>(moved)) : 0;
   }
-  template <class Team>
-  static QUENCH_TEAM_INLINE void round(const Team&, float (&x)[1][32], const float (&)[1][32]) {
-    const float scale = find_scale(x[0]), inverse = inverse_scale(scale), stored = static_cast<float>(float16(scale));
+  static QUENCH_TEAM_INLINE void round(float scale, float (&x)[1][32]) {
+    const float inverse = inverse_scale(scale), stored = static_cast<float>(float16(scale));
     for (int i = 0; i < 32; ++i) x[0][i] = stored * static_cast<float>(code(x[0][i] * inverse) - 8);
+  }
+  template <class Team>
+  static QUENCH_TEAM_INLINE void put(const Team&, float scale, const float (&x)[1][32], BlockNumbers<32, 1>& out) {
+    const float inverse = inverse_scale(scale);
+    out.unit = scale;
+    for (int i = 0; i < 32; ++i) out.codes[i] = static_cast<std::uint8_t>(code(x[0][i] * inverse));
   }
 };
 
@@ -155,7 +191,7 @@ struct TernaryFit {
 
   // size(i, own), weight(i, own): magnitude and error weight of element i of an own group.
   template <class Team, class Size, class Weight>
-  static QUENCH_TEAM_INLINE float find(const Team& team, const Size& size, const Weight& weight) {
+  static QUENCH_TEAM_INLINE float find_scale(const Team& team, const Size& size, const Weight& weight) {
     float most = 0, scale = 0;
     for (int i = 0; i < kSize; ++i)
       for (int group = 0; group < kGroups; ++group) {
@@ -179,12 +215,23 @@ struct TernaryFit {
   static QUENCH_TEAM_INLINE float digit(float x, float scale) {
     return scale > 0 && is_finite(scale) ? nearest_code(x / scale, -1, 1) : 0.0f;
   }
-  // The values of one group.
+  // One group a thread.
   template <class Team>
-  static QUENCH_TEAM_INLINE void round(const Team& team, float (&x)[1][32], const float (&weights)[1][32]) {
-    const float scale = find(
+  static QUENCH_TEAM_INLINE float find(const Team& team, const float (&x)[1][32], const float (&weights)[1][32]) {
+    return find_scale(
         team, [&](int i, int) { return magnitude(x[0][i]); }, [&](int i, int) { return weights[0][i]; });
+  }
+  static QUENCH_TEAM_INLINE void round(float scale, float (&x)[1][32]) {
     for (int i = 0; i < kSize; ++i) x[0][i] = scale * digit(x[0][i], scale);
+  }
+  [[nodiscard]] static QUENCH_TEAM_INLINE std::uint8_t code(float x, float scale) {
+    return static_cast<std::uint8_t>(static_cast<int>(digit(x, scale)) + 1);
+  }
+  template <class Team>
+  static QUENCH_TEAM_INLINE void put(const Team& team, float scale, const float (&x)[1][32],
+                                     BlockNumbers<32, 8>& out) {
+    if (team.leads()) out.unit = scale;
+    for (int i = 0; i < kSize; ++i) out.codes[i * kGroups + team.group(0)] = code(x[0][i], scale);
   }
 };
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <vector>
 
 #include "core/number/float4.h"
 
@@ -19,10 +17,7 @@ std::optional<float> bad_scale(const BlockFormat& format, const UnpackedBlock& c
   return std::nullopt;
 }
 
-struct BadBlock {
-  std::int64_t row, column;  // place of its first element
-  float scale;
-};
+}  // namespace
 
 std::optional<BadBlock> find_bad_block(const Tensor& blocks, const BlockFormat& format) {
   const std::int64_t count = blocks.numel() / format.bytes, per_row = blocks.size(1) / format.bytes;
@@ -37,47 +32,6 @@ std::optional<BadBlock> find_bad_block(const Tensor& blocks, const BlockFormat& 
     if (scale_of(i)) first = std::min(first, i);
   if (first == count) return std::nullopt;
   return BadBlock{first / per_row, first % per_row * format.elements, *scale_of(first)};
-}
-
-void check_importance(std::span<const float> importance, std::int64_t columns, std::string_view name) {
-  if (importance.empty()) return;
-  QUENCH_CHECK_AS(ErrorCode::invalid_argument, static_cast<std::int64_t>(importance.size()) == columns,
-                  "{} has {} columns, its importance {}", name, columns, importance.size());
-  const auto bad = std::ranges::find_if(importance, [](float value) { return !(value >= 0 && std::isfinite(value)); });
-  QUENCH_CHECK_AS(ErrorCode::invalid_argument, bad == importance.end(),
-                  "{}: importance {} of column {} is negative or not finite", name, *bad, bad - importance.begin());
-}
-
-}  // namespace
-
-Tensor quantize_blocks(const Tensor& weight, BlockType type, std::string_view name, std::span<const float> importance) {
-  const BlockFormat& format = block_format(type);
-  const std::int64_t rows = weight.size(0), columns = weight.size(1), blocks = columns / format.elements;
-  check_importance(importance, columns, name);
-  const Tensor out = Tensor::empty({rows, blocks * format.bytes}, DType::u8);
-  dispatch<float, bfloat16>(weight.dtype(), "quantize_blocks", [&]<class T>() {
-#pragma omp parallel for schedule(static)
-    for (std::int64_t row = 0; row < rows; ++row) {
-      std::vector<float> x(static_cast<std::size_t>(columns));
-      for (std::int64_t i = 0; i < columns; ++i)
-        x[static_cast<std::size_t>(i)] = static_cast<float>(weight.data<T>()[row * columns + i]);
-      for (std::int64_t b = 0; b < blocks; ++b)
-        format.quantize(x.data() + b * format.elements,
-                        importance.empty() ? nullptr : importance.data() + b * format.elements,
-                        out.data<std::uint8_t>() + (row * blocks + b) * format.bytes);
-    }
-    if (const auto bad = find_bad_block(out, format)) {
-      std::int64_t at = bad->column;
-      const auto value = [&](std::int64_t i) { return static_cast<float>(weight.data<T>()[bad->row * columns + i]); };
-      for (std::int64_t i = at; i < bad->column + format.elements; ++i)
-        if (std::abs(value(i)) > std::abs(value(at))) at = i;
-      QUENCH_FAIL(ErrorCode::nonfinite,
-                  "{} holds {} at [{}, {}], for which the scale of a {} block overflows; use mxfp4_weight_only, or "
-                  "exclude the layer",
-                  name, value(at), bad->row, at, format.name);
-    }
-  });
-  return out;
 }
 
 PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t columns, std::string_view source) {

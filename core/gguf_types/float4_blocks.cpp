@@ -28,7 +28,7 @@ void quantize_mxfp4(const float* x, const float*, std::uint8_t* block) {
   const int exponent = amax > 0 ? std::ilogb(amax) - 2 + 127 : 0;
   block[0] = static_cast<std::uint8_t>(std::clamp(exponent, 0, 254));
   const float scale = decode_e8m0(block[0]);
-  int codes[kSmallBlock];
+  std::uint8_t codes[kSmallBlock];
   for (int i = 0; i < kSmallBlock; ++i) {
     // Ties: the smaller value, as in ggml.
     const float magnitude = std::abs(x[i]);
@@ -37,7 +37,7 @@ void quantize_mxfp4(const float* x, const float*, std::uint8_t* block) {
       if (std::abs(E2m1::decode(static_cast<std::uint8_t>(code)) * scale - magnitude) <
           std::abs(E2m1::decode(static_cast<std::uint8_t>(best)) * scale - magnitude))
         best = code;
-    codes[i] = best | (x[i] < 0 && best != 0 ? 8 : 0);
+    codes[i] = static_cast<std::uint8_t>(best | (x[i] < 0 && best != 0 ? 8 : 0));
   }
   put_halves(codes, kSmallBlock, block + 1);
 }

@@ -54,6 +54,8 @@ struct SerialTeam {
   static constexpr int kGroups = Groups;
   static constexpr int kOwn = Groups;  // groups of this thread
 
+  [[nodiscard]] QUENCH_TEAM_INLINE int group(int own) const { return own; }
+  [[nodiscard]] QUENCH_TEAM_INLINE bool leads() const { return true; }  // one thread of the team
   // value(own) of group `group`, for every thread of the team.
   template <class Value>
   [[nodiscard]] QUENCH_TEAM_INLINE auto of_group(int group, const Value& value) const {
@@ -85,6 +87,12 @@ struct LaneTeam {
   static constexpr int kGroups = Groups;
   static constexpr int kOwn = 1;
 
+  [[nodiscard]] __device__ __forceinline__ int group(int) const { return static_cast<int>(threadIdx.x % kGroups); }
+  [[nodiscard]] __device__ __forceinline__ bool leads() const { return threadIdx.x % kGroups == 0; }
+  // Stores to shared memory before it are seen after it.
+  __device__ __forceinline__ void sync() const {
+    if constexpr (kGroups > 1) __syncwarp(mask());
+  }
   template <class Value>
   [[nodiscard]] __device__ __forceinline__ auto of_group(int group, const Value& value) const {
     if constexpr (kGroups == 1) {

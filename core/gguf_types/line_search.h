@@ -38,6 +38,13 @@ QUENCH_TEAM_INLINE void round_to_line(float (&x)[N], Line line, float most) {
   for (int i = 0; i < N; ++i) x[i] = line.value(line.code(x[i], inverse, most));
 }
 
+// Codes of the nearest values.
+template <int N>
+QUENCH_TEAM_INLINE void put_line_codes(const float (&x)[N], Line line, float most, std::uint8_t* codes) {
+  const float inverse = line.inverse();
+  for (int i = 0; i < N; ++i) codes[i] = static_cast<std::uint8_t>(static_cast<int>(line.code(x[i], inverse, most)));
+}
+
 // Start of a search: codes of (x - low) * (most + stretch) / range - shift.
 struct LineStart {
   float stretch, shift;

@@ -20,8 +20,16 @@ struct NonlinearGrid {
   [[nodiscard]] static QUENCH_TEAM_INLINE float nearest(float ratio) noexcept {
     return nearest(ratio, std::make_integer_sequence<int, kCount - 1>());
   }
+  // Code of nearest(ratio).
+  [[nodiscard]] static QUENCH_TEAM_INLINE std::uint8_t code(float ratio) noexcept {
+    return code(ratio, std::make_integer_sequence<int, kCount - 1>());
+  }
 
  private:
+  template <int... I>
+  [[nodiscard]] static QUENCH_TEAM_INLINE std::uint8_t code(float ratio, std::integer_sequence<int, I...>) noexcept {
+    return static_cast<std::uint8_t>((... + (ratio > kMiddle<I> ? 1 : 0)));
+  }
   template <int... I>
   [[nodiscard]] static QUENCH_TEAM_INLINE float nearest(float ratio, std::integer_sequence<int, I...>) noexcept {
     return kLow + (... + (ratio > kMiddle<I> ? kStep<I> : 0.0f));

@@ -12,6 +12,10 @@ struct IntegerGrid {
   [[nodiscard]] static QUENCH_TEAM_INLINE float nearest(float ratio) noexcept {
     return nearest_code(ratio, kLow, kHigh);
   }
+  // In files, from 0.
+  [[nodiscard]] static QUENCH_TEAM_INLINE std::uint8_t code(float ratio) noexcept {
+    return static_cast<std::uint8_t>(static_cast<int>(nearest(ratio)) - Low);
+  }
 };
 
 [[nodiscard]] QUENCH_TEAM_INLINE float inverse_scale(float scale) {
@@ -38,6 +42,13 @@ QUENCH_TEAM_INLINE void round_to_scale(float (&x)[N], float scale) {
   const float inverse = inverse_scale(scale);
   QUENCH_LANE_LOOP
   for (int i = 0; i < N; ++i) x[i] = scale * Grid::nearest(x[i] * inverse);
+}
+
+// Codes of the nearest values.
+template <class Grid, int N>
+QUENCH_TEAM_INLINE void put_scaled_codes(const float (&x)[N], float scale, std::uint8_t* codes) {
+  const float inverse = inverse_scale(scale);
+  for (int i = 0; i < N; ++i) codes[i] = Grid::code(x[i] * inverse);
 }
 
 // Sums of least squares over the nearest values.

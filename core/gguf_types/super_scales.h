@@ -11,6 +11,8 @@ struct ScaledGroups {
   float unit = 0;
   int scales[Own] = {};
   double error = 0;  // the block's
+
+  [[nodiscard]] QUENCH_TEAM_INLINE float scale(int own) const { return unit * static_cast<float>(scales[own]); }
 };
 
 // Scales from Low to High. Initial scales of each group are refined by least squares; then come neighbouring integers,

@@ -1,6 +1,6 @@
 #include "core/gguf_types/ternary_blocks.h"
 
-#include "core/gguf_types/block_fits.h"
+#include "core/gguf_types/block_layouts.h"
 
 namespace quench {
 namespace {
@@ -10,20 +10,20 @@ struct DigitRun {
   int byte, element, count, digits;
 };
 constexpr DigitRun kRuns[] = {{0, 0, 32, 5}, {32, 160, 16, 5}, {48, 240, 4, 4}};
-constexpr int kDigits = 243;  // 3^5
 
-// Codes 0, 1, 2 of x ~ scale * (code - 1); returns the scale as stored.
-float fit_ternary(const float* x, const float* importance, std::uint8_t* codes) {
+// As TernaryFit::find(), with neighbouring groups next to each other in memory.
+template <class Layout>
+void fit_ternary(const float* x, const float* importance, std::uint8_t* block) {
   constexpr int kGroups = TernaryFit::kGroups;
-  const GroupedBlock<kSuperBlock, 1> block(x, importance);
+  const GroupedBlock<kSuperBlock, 1> grouped(x, importance);
   float sizes[kSuperBlock];
   for (int i = 0; i < kSuperBlock; ++i) sizes[i] = magnitude(x[i]);
-  const float scale = TernaryFit::find(
+  BlockNumbers<TernaryFit::kSize, kGroups> numbers;
+  numbers.unit = TernaryFit::find_scale(
       SerialTeam<kGroups>(), [&](int i, int own) { return sizes[i * kGroups + own]; },
-      [&](int i, int own) { return block.weights[0][i * kGroups + own]; });
-  for (int i = 0; i < kSuperBlock; ++i)
-    codes[i] = static_cast<std::uint8_t>(static_cast<int>(TernaryFit::digit(x[i], scale)) + 1);
-  return scale;
+      [&](int i, int own) { return grouped.weights[0][i * kGroups + own]; });
+  for (int i = 0; i < kSuperBlock; ++i) numbers.codes[i] = TernaryFit::code(x[i], numbers.unit);
+  Layout::pack(numbers, block);
 }
 
 }  // namespace
@@ -49,21 +49,11 @@ void unpack_tq2_0(const std::uint8_t* block, UnpackedBlock& out) {
 }
 
 void quantize_tq1_0(const float* x, const float* importance, std::uint8_t* block) {
-  std::uint8_t codes[kSuperBlock];
-  store_half(block + 52, fit_ternary(x, importance, codes));
-  for (const auto& [byte, element, count, digits] : kRuns)
-    for (int i = 0; i < count; ++i) {
-      int number = 0;
-      for (int digit = 0; digit < 5; ++digit)
-        number = number * 3 + (digit < digits ? codes[element + digit * count + i] : 0);
-      block[byte + i] = static_cast<std::uint8_t>((number * 256 + kDigits - 1) / kDigits);  // rounded up
-    }
+  fit_ternary<Tq1_0Layout>(x, importance, block);
 }
 
 void quantize_tq2_0(const float* x, const float* importance, std::uint8_t* block) {
-  std::uint8_t codes[kSuperBlock];
-  store_half(block + 64, fit_ternary(x, importance, codes));
-  put_quarters(codes, block);
+  fit_ternary<Tq2_0Layout>(x, importance, block);
 }
 
 }  // namespace quench

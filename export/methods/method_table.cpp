@@ -36,7 +36,7 @@ std::string smoothing_gptq_problem(const Scheme& scheme) {
 }
 
 QuantizedWeight quantize_rtn(const WeightJob& job) {
-  return rtn(job.weight, job.scheme, job.name, job.scale_dtype, job.shared_amax, job.importance);
+  return rtn(job.weight, job.scheme, job.name, job.scale_dtype, job.shared_amax, job.importance, job.device);
 }
 QuantizedWeight quantize_hqq(const WeightJob& job) {
   return hqq(job.weight, job.scheme, job.name, job.scale_dtype);

@@ -36,6 +36,7 @@ struct WeightJob {
   MethodOptions options = {};
   std::optional<float> shared_amax = {};   // rtn()
   std::span<const float> importance = {};  // rtn(): of columns [K], for GGUF types; empty: none
+  Device device = {};                      // where kernels may run
 };
 
 struct Quantizer {

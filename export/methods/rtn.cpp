@@ -7,6 +7,7 @@
 #include "core/number/float8.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/quantize_gguf.h"
 #include "core/ops/quantize/quantize_int.h"
 #include "export/schemes/finite_values.h"
 
@@ -90,12 +91,12 @@ QuantizedWeight float8(const Tensor& weight, const OperandScheme& scheme) {
 
 QuantizedWeight rtn(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
                     std::optional<DType> scale_dtype, std::optional<float> shared_amax,
-                    std::span<const float> importance) {
+                    std::span<const float> importance, Device device) {
   const std::string problem = shape_problem(scheme, weight.size(0), weight.size(1));
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "{} cannot be quantized: {}", name, problem);
   QUENCH_CHECK_AS(ErrorCode::nonfinite, is_finite(weight), "{} cannot be quantized: it holds NaN or infinity", name);
   if (scheme.blocks)
-    return {scheme, weight.shape(), quantize_blocks(weight, *scheme.blocks, name, importance), {}, {}, {}};
+    return {scheme, weight.shape(), quantize_blocks(weight, *scheme.blocks, name, importance, device), {}, {}, {}};
   if (!scheme.element) return integers(weight, scheme, scale_dtype.value_or(weight.dtype()));
   if (scheme.scale == ScaleForm::high_precision) return float8(weight, scheme);
   QuantTensor made;

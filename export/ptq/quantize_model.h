@@ -39,6 +39,7 @@ struct QuantizationRules {
   std::optional<DType> scale_dtype = std::nullopt;
   // Weights in quantization, f32 or bf16; absent: stored dtype (QAT models keep their training dtype).
   std::optional<DType> values_dtype = std::nullopt;
+  Device device = {};   // where kernels that quantize weights may run; results do not depend on it
   bool experts = true;  // false: unquantized regardless of rules
   // Optional: reason why a layer is unquantized regardless of rules, or "".
   std::string_view (*kept)(const ModelTensor& tensor) = nullptr;

@@ -142,7 +142,7 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
     quantized = std::make_shared<QuantizedWeight>(
         scales.defined() ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
                          : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs,
-                                               rules.options, layer.shared_amax, importance}));
+                                               rules.options, layer.shared_amax, importance, rules.device}));
   if (!tuned && rules.block_scales && scheme->weights.scale == ScaleForm::e8m0)
     keep_block_scales(weight, rules.block_scales(tensor), *quantized);
   // Exact: the stored dtype is wider.

@@ -4,6 +4,7 @@
 
 #include "core/gguf_types/block_tensors.h"
 #include "core/ops/gemm.h"
+#include "core/ops/quantize/quantize_gguf.h"
 #include "core/ops/quantize/round_gguf.h"
 #include "recipes/recipe.h"
 #include "tests/core/ops/op_testing.h"

@@ -121,7 +121,10 @@ SavedModel Model::save_planned(SavePlan plan) {
   }
   merge_adapters();
   if (plan.sparsity) (void)recipes::prune(*model_, *plan.sparsity, excluded_layers(plan.target.quantization));
-  if (plan.rules) prepare_quantization(plan);
+  if (plan.rules) {
+    plan.rules->device = model_->options().device;
+    prepare_quantization(plan);
+  }
   const bool calibrates_cache = plan.kv_cache && !plan.kv_cache->scales->dynamic;
   if (plan.rules || calibrates_cache || !plan.target.perplexity.empty()) {
     const auto tokenizer = find_tokenizer(plan.target.tokenizer);

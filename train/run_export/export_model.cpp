@@ -273,9 +273,11 @@ ModelFolderReport export_model(const RunSession& session, const RunModel& descri
   std::vector<ModelTensor> tensors = model_tensors(model, options.dtype);
   if (!options.format->mtp) leave_out_mtp(tensors, setup.config);
   options.quantization = export_rules(config, pass.quantization, setup, tensors);
-  if (options.quantization) options.quantization->values_dtype = config.training.dtype;
-  if (options.quantization)
+  if (options.quantization) {
+    options.quantization->values_dtype = config.training.dtype;
+    options.quantization->device = model.options().device;
     options.card = {.source = config.run.folder, .perplexity_data = pass.validation_data, .perplexity = {}};
+  }
   options.accept = std::move(pass.accept);
   ModelFolderReport report;
   const auto save = [&](const nn::WholeRows& whole) {

@@ -17,25 +17,28 @@ bool can_round_gguf(BlockType type, DeviceType device) noexcept {
   return block_format(type).quantize != nullptr;
 }
 
-void round_gguf(const RoundGgufArgs& args) {
-  constexpr std::string_view op = "round_gguf";
-  const Tensor& x = args.x;
-  const BlockFormat& format = block_format(args.type);
+void check_gguf_rows(std::string_view op, const Tensor& x, BlockType type, const Tensor& importance) {
+  const BlockFormat& format = block_format(type);
   QUENCH_CHECK(x.defined() && is_f32_or_bf16(x.dtype()) && x.rank() == 2, "{}: x is {}, expected f32 or bf16 [R,C]", op,
                x.describe());
   QUENCH_CHECK(x.size(1) % format.elements == 0, "{}: blocks of {} ({}) do not divide the columns of {}", op,
                format.elements, format.name, x.describe());
-  QUENCH_CHECK_AS(ErrorCode::unsupported, can_round_gguf(args.type, x.device().type), "{}: no kernel for {} on {}", op,
+  QUENCH_CHECK_AS(ErrorCode::unsupported, can_round_gguf(type, x.device().type), "{}: no kernel for {} on {}", op,
                   format.name, to_string(x.device().type));
   check_contiguous(op, "x", x);
-  check_tensor(op, "out", args.out, x.shape(), x.dtype());
-  check_contiguous(op, "out", args.out);
-  if (args.importance.defined()) {
-    check_tensor(op, "importance", args.importance, {x.size(1)}, DType::f32);
-    check_contiguous(op, "importance", args.importance);
+  if (importance.defined()) {
+    check_tensor(op, "importance", importance, {x.size(1)}, DType::f32);
+    check_contiguous(op, "importance", importance);
   }
-  check_same_device(op, {&x, &args.importance, &args.out});
-  if (x.numel() > 0) round_gguf_slot(x.device().type, args);
+}
+
+void round_gguf(const RoundGgufArgs& args) {
+  constexpr std::string_view op = "round_gguf";
+  check_gguf_rows(op, args.x, args.type, args.importance);
+  check_tensor(op, "out", args.out, args.x.shape(), args.x.dtype());
+  check_contiguous(op, "out", args.out);
+  check_same_device(op, {&args.x, &args.importance, &args.out});
+  if (args.x.numel() > 0) round_gguf_slot(args.x.device().type, args);
 }
 
 }  // namespace quench

@@ -1,13 +1,14 @@
-// Fake quantization in the grids of GGUF: the GPU's values are the CPU's, bit for bit.
+// GGUF blocks and their values: the GPU's values and blocks are the CPU's, bit for bit.
 
 #include "core/ops/quantize/round_gguf.h"
 
+#include "core/ops/quantize/quantize_gguf.h"
 #include "tests/cuda/quantize/quantize_testing.h"
 
 namespace quench::testing {
 namespace {
 
-TEST(CudaRoundGguf, ValuesAreTheCpusBitForBit) {
+TEST(CudaRoundGguf, ValuesAndBlocksAreTheCpusBitForBit) {
   std::uint64_t seed = 0;
   for (const BlockFormat& format : block_formats()) {
     if (!can_round_gguf(format.type, DeviceType::cuda)) continue;
@@ -32,6 +33,11 @@ TEST(CudaRoundGguf, ValuesAreTheCpusBitForBit) {
           const Tensor factors = weighted ? on_gpu(importance) : Tensor();
           round_gguf({.x = gpu, .type = format.type, .importance = factors, .out = out});
           EXPECT_TRUE(equal(out, expected));
+          const Shape bytes{rows, 768 / format.elements * format.bytes};
+          const Tensor expected_blocks = Tensor::empty(bytes, DType::u8), blocks = Tensor::empty(bytes, DType::u8, kGpu);
+          quantize_gguf({x, format.type, importance, expected_blocks});
+          quantize_gguf({gpu, format.type, factors, blocks});
+          EXPECT_TRUE(equal(blocks, expected_blocks)) << "blocks";
           round_gguf({.x = gpu, .type = format.type, .importance = factors, .out = gpu});
           EXPECT_TRUE(equal(gpu.clone(), expected)) << "in place";
         }
@@ -60,7 +66,22 @@ TEST(CudaRoundGguf, AwkwardBlocksAreTheCpus) {
     round_gguf({.x = x, .type = format.type, .out = expected});
     round_gguf({.x = gpu, .type = format.type, .out = out});
     EXPECT_TRUE(equal(out, expected)) << format.name;
+    const Shape bytes{kRows, kColumns / format.elements * format.bytes};
+    const Tensor expected_blocks = Tensor::empty(bytes, DType::u8), blocks = Tensor::empty(bytes, DType::u8, kGpu);
+    quantize_gguf({.x = x, .type = format.type, .blocks = expected_blocks});
+    quantize_gguf({.x = gpu, .type = format.type, .blocks = blocks});
+    EXPECT_TRUE(equal(blocks, expected_blocks)) << format.name;
   }
+}
+
+// 573 MB: two pieces.
+TEST(CudaRoundGguf, WeightsLargerThanAPieceHaveTheCpusBlocks) {
+  const Tensor row = input({1, 4096}, DType::bf16, 0, 3), x = Tensor::empty({70'000, 4096}, DType::bf16);
+  for (std::int64_t r = 0; r < x.size(0); ++r) {
+    x.narrow(0, r, 1).copy_from(row);
+    x.data<bfloat16>()[r * 4096 + r % 4096] = bfloat16(static_cast<float>(r % 97));
+  }
+  EXPECT_TRUE(equal(quantize_blocks(x, BlockType::q8_0, "x", {}, kGpu), quantize_blocks(x, BlockType::q8_0, "x")));
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "core/gguf_types/block_tensors.h"
 #include "core/number/random.h"
+#include "core/ops/quantize/quantize_gguf.h"
 #include "core/system/file.h"
 #include "export/formats/gguf/metadata.h"
 #include "export/formats/gguf/reader.h"

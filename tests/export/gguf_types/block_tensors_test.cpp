@@ -7,6 +7,7 @@
 
 #include "core/gguf_types/bit_layouts.h"
 #include "core/json/json.h"
+#include "core/ops/quantize/quantize_gguf.h"
 #include "export/formats/gguf/row_order.h"
 #include "tests/export/export_testing.h"
 

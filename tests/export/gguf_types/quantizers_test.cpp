@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/gguf_types/block_tensors.h"
+#include "core/ops/quantize/quantize_gguf.h"
 #include "export/schemes/scheme.h"
 #include "tests/export/export_testing.h"
 
