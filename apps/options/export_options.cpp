@@ -28,6 +28,11 @@ void ExportOptions::add_to(const Command& verb) {
   verb.add_option("--target-size", target_size,
                   "The same for the size of the weights files: a number with kB, MB, GB, KiB, MiB or GiB, such as 5GB")
       .excludes(bits);
+  verb.add_option(
+          "--search-steps", search_steps,
+          "Trials of other choices of a budget, by the KL divergence of the outputs on the calibration data; 0: "
+          "the estimate alone chooses")
+      .show_default();
   verb.add_flag("--allow-requantize", allow_requantize,
                 "Quantize the rounded values of a model that is quantized already, at a loss");
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
@@ -75,6 +80,7 @@ SaveTarget save_target(const ExportOptions& o) {
           .quantization = o.quantization.named(),
           .target_bits = o.target_bits,
           .target_size = o.target_size,
+          .search_steps = o.search_steps,
           .dtype = o.dtype,
           .reader = o.reader,
           .allow_requantize = o.allow_requantize,

@@ -27,6 +27,7 @@ struct ExportOptions {
   std::vector<std::string> perplexity;  // files for the perplexity measurement
   std::optional<double> target_bits;
   std::string target_size;
+  std::int64_t search_steps = SaveTarget().search_steps;
   QuantizationOptions quantization;
   WeightsChoice weights;
 

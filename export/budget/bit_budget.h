@@ -16,6 +16,7 @@ struct BitBudget {
   double bits = 0;                        // mean bits a weight, of the matrices that the choice is for; 0: none
   std::int64_t bytes = 0;                 // all weights files; 0: none
   std::vector<const Scheme*> candidates;  // null: high precision
+  std::int64_t search_steps = 64;         // trials by measured divergence; 0: the estimate decides
 };
 
 // "5GB", "800MiB", also kB, MB, KiB and GiB (10^3 or 2^10 and their powers); fractions allowed. nullopt: another form,
@@ -37,6 +38,14 @@ struct PlannedLayer {
   std::int64_t weights = 0;
 };
 
+// Search by the KL divergence of outputs, measured in nats a token.
+struct PlanSearch {
+  std::int64_t tokens = 0;
+  std::string start;  // choice it began with: "the estimate", or a scheme
+  double start_divergence = 0, divergence = 0;
+  std::int64_t trials = 0, taken = 0;
+};
+
 struct SchemePlan {
   std::vector<PlannedLayer> layers;  // that the choice was for, in model order
   double bits_per_weight = 0;        // mean of these
@@ -44,24 +53,28 @@ struct SchemePlan {
   // Costs are expected KL divergences in nats a token (Sensitivity); else sums of the layers' relative errors.
   bool measured = false;
   double cost = 0;
+  std::optional<PlanSearch> search = {};
 };
 
 // The choice is for linear layers that the rules leave to their scheme, and in GGUF files for the embedding table.
 // Layers that one tensor of the file holds, or that a reader of the format runs as one (fused_layers.h; `reader` null:
-// any), get one scheme. With calibration data in `rules` costs are measured on them, else a warning says that they are
-// not. Throws bad_config naming the least and the most that can be reached if nothing is within the budget; `option`
-// names it.
+// any), get one scheme. With calibration data in `rules` costs are measured on them: estimates of all schemes first,
+// then the divergence of whole choices, on at most 4096 tokens. The best of the estimate's choices, uniform schemes and
+// mixes is where BitBudget::search_steps trials begin, so that the choice is at most as bad as those. The model's
+// weights are as before afterwards; meanwhile the CPU holds a copy. `progress`: choices measured, and all. Without data
+// a warning says so. Throws bad_config naming the least and the most that can be reached if nothing is within the
+// budget; `option` names it.
 [[nodiscard]] SchemePlan plan_schemes(nn::CausalLm& model, const std::vector<ModelTensor>& tensors,
                                       const nn::ModelConfig& config, const QuantizationRules& rules,
                                       const ExportFormat& format, const FolderReader* reader, const BitBudget& budget,
-                                      std::string_view option);
+                                      std::string_view option, const QuantizationProgress& progress = {});
 
 // Sets `mixed`, `embeddings`, and as `scheme` that of most weights.
 void apply_plan(const SchemePlan& plan, QuantizationRules& rules);
 
 // One line for each group of layers that differ in depth alone: "model.layers.*.mlp.down_proj  x30  q4_k 21, q5_k 9".
 [[nodiscard]] std::string to_text(const SchemePlan& plan);
-// {"bits_per_weight", "estimated_bytes", "cost", "cost_unit", "layers": {name: scheme or null}}
+// {"bits_per_weight", "estimated_bytes", "cost", "cost_unit", "search", "layers": {name: scheme or null}}
 [[nodiscard]] Json to_json(const SchemePlan& plan);
 
 }  // namespace quench

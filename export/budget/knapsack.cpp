@@ -15,12 +15,6 @@ constexpr int kBisections = 200;
 using Groups = std::span<const std::vector<KnapsackOption>>;
 using Choice = std::vector<std::size_t>;
 
-std::int64_t size_of(Groups groups, const Choice& choice) {
-  std::int64_t size = 0;
-  for (std::size_t g = 0; g < groups.size(); ++g) size += groups[g][choice[g]].size;
-  return size;
-}
-
 double cost_of(Groups groups, const Choice& choice) {
   double cost = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) cost += groups[g][choice[g]].cost;
@@ -55,15 +49,15 @@ Choice priced(Groups groups, double price) {
 // By bisection of the price of size, between none and one under which nothing but size counts.
 Choice relaxed(Groups groups, std::int64_t capacity, const Choice& least) {
   Choice best = priced(groups, 0);
-  if (size_of(groups, best) <= capacity) return best;
+  if (total_size(groups, best) <= capacity) return best;
   double low = 0, high = 1;
-  for (int i = 0; i < kBisections && size_of(groups, priced(groups, high)) > capacity; ++i) high *= 4;
+  for (int i = 0; i < kBisections && total_size(groups, priced(groups, high)) > capacity; ++i) high *= 4;
   best = priced(groups, high);
-  if (size_of(groups, best) > capacity) return least;
+  if (total_size(groups, best) > capacity) return least;
   for (int i = 0; i < kBisections; ++i) {
     const double middle = (low + high) / 2;
     const Choice choice = priced(groups, middle);
-    const bool fits = size_of(groups, choice) <= capacity;
+    const bool fits = total_size(groups, choice) <= capacity;
     (fits ? high : low) = middle;
     if (fits) best = choice;
   }
@@ -103,7 +97,7 @@ Choice programmed(Groups groups, std::int64_t slack, std::int64_t step, const Ch
 
 // The exchange that gains most, again and again, while one fits.
 void fill_up(Groups groups, std::int64_t capacity, Choice& choice) {
-  for (std::int64_t left = capacity - size_of(groups, choice);;) {
+  for (std::int64_t left = capacity - total_size(groups, choice);;) {
     double most = 0;
     std::size_t group = 0, option = 0;
     for (std::size_t g = 0; g < groups.size(); ++g)
@@ -129,12 +123,18 @@ std::int64_t step_of(Groups groups, const Choice& least, std::int64_t slack) {
 
 }  // namespace
 
+std::int64_t total_size(Groups groups, std::span<const std::size_t> choice) {
+  std::int64_t size = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) size += groups[g][choice[g]].size;
+  return size;
+}
+
 std::optional<std::vector<std::size_t>> choose_options(Groups groups, std::int64_t capacity) {
   for (const auto& group : groups)
     QUENCH_CHECK(!group.empty() && group.size() <= std::numeric_limits<std::uint16_t>::max(),
                  "choose_options: a group has {} options", group.size());
   const Choice least = smallest(groups);
-  std::int64_t slack = capacity - size_of(groups, least);
+  std::int64_t slack = capacity - total_size(groups, least);
   if (slack < 0) return std::nullopt;
   std::int64_t all = 0;  // no choice uses more
   for (std::size_t g = 0; g < groups.size(); ++g)

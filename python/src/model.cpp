@@ -89,70 +89,70 @@ nb::object log_probabilities(const ModelHandle& self, nb::handle tokens) {
   return array_of(result);
 }
 
+// Options of save(), next to path, format and scheme.
+struct SaveOption {
+  std::string_view name;
+  void (*set)(SaveTarget& target, nb::handle value);
+};
+
+template <auto Member>
+void set_member(SaveTarget& target, nb::handle value) {
+  auto& member = target.*Member;
+  member = nb::cast<std::remove_reference_t<decltype(member)>>(value);
+}
+template <auto Member>
+void set_quantization(SaveTarget& target, nb::handle value) {
+  auto& member = target.quantization.*Member;
+  member = nb::cast<std::remove_reference_t<decltype(member)>>(value);
+}
+
+using Section = QuantizationSection;
+constexpr SaveOption kSaveOptions[] = {
+    {"dtype", set_member<&SaveTarget::dtype>},
+    {"overwrite", set_member<&SaveTarget::overwrite>},
+    {"reader", set_member<&SaveTarget::reader>},
+    {"allow_requantize", set_member<&SaveTarget::allow_requantize>},
+    {"sparsity", set_member<&SaveTarget::sparsity>},
+    {"tokenizer", set_member<&SaveTarget::tokenizer>},
+    {"max_shard_bytes", set_member<&SaveTarget::max_shard_bytes>},
+    {"perplexity", set_member<&SaveTarget::perplexity>},
+    {"target_bits", set_member<&SaveTarget::target_bits>},
+    {"target_size", set_member<&SaveTarget::target_size>},
+    {"search_steps", set_member<&SaveTarget::search_steps>},
+    {"kv_cache", set_member<&SaveTarget::kv_cache>},
+    {"kv_cache_scales", set_member<&SaveTarget::kv_cache_scales>},
+    {"method", set_quantization<&Section::method>},
+    {"rules", set_quantization<&Section::rules>},
+    {"embeddings", set_quantization<&Section::embeddings>},
+    {"exclude", set_quantization<&Section::exclude>},
+    {"calibration", set_quantization<&Section::calibration>},
+    {"imatrix", set_quantization<&Section::imatrix>},
+    {"save_imatrix", set_quantization<&Section::save_imatrix>},
+    {"calibration_samples", set_quantization<&Section::calibration_samples>},
+    {"calibration_seq_len", set_quantization<&Section::calibration_seq_len>},
+    {"damping", set_quantization<&Section::damping>},
+    {"act_order", set_quantization<&Section::act_order>},
+    {"smoothing", set_quantization<&Section::smoothing>},
+    {"iterations", set_quantization<&Section::iterations>},
+    {"batch_size", set_quantization<&Section::batch_size>},
+};
+
+std::string save_option_names() {
+  std::string names;
+  for (const SaveOption& option : kSaveOptions) names += (names.empty() ? "" : ", ") + std::string(option.name);
+  return names;
+}
+
 SaveTarget save_target(const std::filesystem::path& path, const std::string& format, const std::string& scheme,
                        const nb::kwargs& options) {
   SaveTarget target{.path = path, .format = format};
-  QuantizationSection& q = target.quantization;
-  q.scheme = scheme;
+  target.quantization.scheme = scheme;
   for (const auto [key, value] : options) {
     const std::string name = nb::cast<std::string>(key);
-    const auto texts = [&] { return nb::cast<std::vector<std::string>>(value); };
-    if (name == "overwrite")
-      target.overwrite = nb::cast<bool>(value);
-    else if (name == "dtype")
-      target.dtype = nb::cast<std::string>(value);
-    else if (name == "reader")
-      target.reader = nb::cast<std::string>(value);
-    else if (name == "allow_requantize")
-      target.allow_requantize = nb::cast<bool>(value);
-    else if (name == "sparsity")
-      target.sparsity = nb::cast<std::string>(value);
-    else if (name == "tokenizer")
-      target.tokenizer = nb::cast<std::string>(value);
-    else if (name == "max_shard_bytes")
-      target.max_shard_bytes = nb::cast<std::int64_t>(value);
-    else if (name == "perplexity")
-      target.perplexity = texts();
-    else if (name == "target_bits")
-      target.target_bits = nb::cast<double>(value);
-    else if (name == "target_size")
-      target.target_size = nb::cast<std::string>(value);
-    else if (name == "method")
-      q.method = nb::cast<std::string>(value);
-    else if (name == "rules")
-      q.rules = texts();
-    else if (name == "embeddings")
-      q.embeddings = nb::cast<std::string>(value);
-    else if (name == "exclude")
-      q.exclude = texts();
-    else if (name == "calibration")
-      q.calibration = texts();
-    else if (name == "imatrix")
-      q.imatrix = nb::cast<std::string>(value);
-    else if (name == "save_imatrix")
-      q.save_imatrix = nb::cast<std::string>(value);
-    else if (name == "calibration_samples")
-      q.calibration_samples = nb::cast<std::int64_t>(value);
-    else if (name == "calibration_seq_len")
-      q.calibration_seq_len = nb::cast<std::int64_t>(value);
-    else if (name == "damping")
-      q.damping = nb::cast<double>(value);
-    else if (name == "act_order")
-      q.act_order = nb::cast<bool>(value);
-    else if (name == "smoothing")
-      q.smoothing = nb::cast<double>(value);
-    else if (name == "iterations")
-      q.iterations = nb::cast<std::int64_t>(value);
-    else if (name == "batch_size")
-      q.batch_size = nb::cast<std::int64_t>(value);
-    else
-      QUENCH_FAIL(
-          ErrorCode::bad_config,
-          "no option \"{}\" of a saved model; options: overwrite, dtype, reader, allow_requantize, sparsity, "
-          "tokenizer, max_shard_bytes, perplexity, target_bits, target_size, method, rules, embeddings, exclude, "
-          "calibration, imatrix, save_imatrix, calibration_samples, calibration_seq_len, damping, act_order, "
-          "smoothing, iterations, batch_size",
-          name);
+    const auto* option = std::ranges::find(kSaveOptions, name, &SaveOption::name);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, option != std::end(kSaveOptions),
+                    "no option \"{}\" of a saved model; options: {}", name, save_option_names());
+    option->set(target, value);
   }
   return target;
 }
@@ -214,9 +214,10 @@ void bind_model(nb::module_& module) {
            "  format: as ``quench export --format``.\n"
            "  scheme: quantization scheme; \"\": dense weights.\n"
            "  options: the other options of ``quench export``: dtype, overwrite, reader, allow_requantize, sparsity,\n"
-           "    tokenizer, max_shard_bytes, perplexity, target_bits, target_size, method, rules, embeddings, exclude,\n"
-           "    calibration, imatrix, save_imatrix, calibration_samples, calibration_seq_len, damping, act_order,\n"
-           "    smoothing, iterations, batch_size.\n\n"
+           "    tokenizer, max_shard_bytes, perplexity, target_bits, target_size, search_steps, kv_cache, "
+           "kv_cache_scales,\n"
+           "    method, rules, embeddings, exclude, calibration, imatrix, save_imatrix, calibration_samples,\n"
+           "    calibration_seq_len, damping, act_order, smoothing, iterations, batch_size.\n\n"
            "Returns: dict with \"output\", \"scheme\", \"file_bytes\", ... as ``quench export --json``.")
       .def("quantize", quantize, nb::arg("path"), nb::arg("scheme"), nb::arg("format") = "compressed-tensors",
            nb::arg("options"),

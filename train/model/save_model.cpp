@@ -8,6 +8,7 @@
 #include "recipes/packed_linear.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/calibration_data.h"
+#include "train/metrics/progress_line.h"
 #include "train/model/model.h"
 #include "train/model/save_plan.h"
 #include "train/model_folder/gguf_adapter.h"
@@ -69,8 +70,9 @@ SchemePlan choose_schemes(nn::CausalLm& model, SavePlan& plan, DType dtype) {
   const std::string option = plan.target.target_bits
                                  ? fmt::format("{} {:g}", plan.key("target_bits"), *plan.target.target_bits)
                                  : fmt::format("{} {}", plan.key("target_size"), plan.target.target_size);
-  SchemePlan chosen =
-      plan_schemes(model, tensors, model.config(), rules, *plan.format, plan.reader, *plan.budget, option);
+  ProgressLine progress("searching schemes");
+  SchemePlan chosen = plan_schemes(model, tensors, model.config(), rules, *plan.format, plan.reader, *plan.budget,
+                                   option, [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); });
   apply_plan(chosen, rules);
   if (!needs_calibration(rules) && !uses_importance(rules)) rules.calibration = nullptr;
   return chosen;

@@ -13,6 +13,7 @@ namespace quench {
 namespace {
 
 constexpr double kMostTargetBits = 32;
+constexpr std::int64_t kMostSearchSteps = 1 << 24;
 constexpr std::string_view kByteFormat = "torchao";
 
 // Adapters are stored as trained.
@@ -52,7 +53,10 @@ std::optional<BitBudget> asked_budget(const SavePlan& plan) {
   const std::string bits = plan.key("target_bits"), size = plan.key("target_size");
   QUENCH_CHECK_AS(ErrorCode::bad_config, !target.target_bits || target.target_size.empty(),
                   "{} and {} are two budgets: name one", bits, size);
-  BitBudget budget;
+  const std::string trials = plan.key("search_steps");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, target.search_steps >= 0 && target.search_steps <= kMostSearchSteps,
+                  "{} {}: expected 0 to {}", trials, target.search_steps, kMostSearchSteps);
+  BitBudget budget{.search_steps = target.search_steps};
   if (target.target_bits) {
     budget.bits = *target.target_bits;
     QUENCH_CHECK_AS(ErrorCode::bad_config, budget.bits > 0 && budget.bits <= kMostTargetBits,

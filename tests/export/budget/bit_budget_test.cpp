@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "export/budget/output_divergence.h"
 #include "export/budget/sensitivity.h"
 #include "tests/export/export_testing.h"
 #include "tests/train/metrics/captured_log.h"
@@ -20,6 +21,7 @@ struct Tiny {
   nn::CausalLm model;
   std::vector<ModelTensor> tensors;
   QuantizationRules rules;
+  std::int64_t search_steps = 0;
 
   explicit Tiny(const char* family = "LlamaForCausalLM", bool tied = false)
       : config(parsed(family, tied)), model(config, {.dtype = DType::f32, .trainable = false}) {
@@ -57,7 +59,7 @@ struct Tiny {
                                 std::int64_t bytes = 0) {
     const ExportFormat& target = *export_formats().find(format);
     rules.scale_dtype = target.scale_dtype;
-    BitBudget budget{bits, bytes, candidate_schemes(names, target, nullptr, true, "--scheme")};
+    BitBudget budget{bits, bytes, candidate_schemes(names, target, nullptr, true, "--scheme"), search_steps};
     rules.scheme = budget.candidates.front();
     return plan_schemes(model, tensors, config, rules, target, nullptr, budget, "--target");
   }
@@ -180,6 +182,45 @@ TEST(BitBudget, OneCandidateIsTheChoice) {
 }
 
 // vLLM runs q, k and v as one layer, gate and up as another.
+TEST(BitBudget, SearchFindsAChoiceWithLessMeasuredDivergenceThanTheEstimatesAndUniformSchemes) {
+  for (const auto& [format, bits, names, uniform] :
+       {std::tuple("gguf", 5.6, "q4_0,q5_0,q8_0", "q5_0"),
+        std::tuple("compressed-tensors", 5.5,
+                   "int3_weight_only_g32,int4_weight_only_g32,int5_weight_only_g32,int6_weight_only_g32",
+                   "int4_weight_only_g32")}) {
+    SCOPED_TRACE(format);
+    Tiny tiny;
+    const std::vector<double> before = tiny.log_probabilities();
+    tiny.search_steps = 40;
+    const SchemePlan plan = tiny.plan(format, bits, names);
+    ASSERT_TRUE(plan.search);
+    EXPECT_LE(plan.bits_per_weight, bits);
+    EXPECT_EQ(plan.search->tokens, 16 * 48);
+    EXPECT_LE(plan.search->divergence, plan.search->start_divergence);
+    if (std::string_view(format) == "gguf") EXPECT_GT(plan.search->taken, 0);
+    EXPECT_EQ(tiny.log_probabilities(), before) << "weights are as before";
+    EXPECT_EQ(by_layer(tiny.plan(format, bits, names)), by_layer(plan)) << "again";
+    EXPECT_THAT(to_text(plan), HasSubstr(fmt::format("for {} before 40 trials", plan.search->start)));
+    EXPECT_EQ(to_json(plan).at("search").at("trials").as_int(), 40);
+
+    const auto measured = [&](const std::map<std::string, const Scheme*>& schemes) {
+      TriedWeights tried;
+      for (const ModelTensor& tensor : tiny.tensors)
+        if (const auto found = schemes.find(tensor.name.substr(0, tensor.name.rfind('.'))); found != schemes.end())
+          tried.set(tensor, found->second, tiny.rules, {});
+      return divergence(before, tiny.log_probabilities());
+    };
+    auto all = by_layer(plan);
+    if (std::string_view(format) != "gguf") {  // the search counts importance there
+      EXPECT_NEAR(measured(all), plan.search->divergence, 1e-3 * plan.search->divergence);
+    }
+    for (auto& [layer, scheme] : all) scheme = find_scheme(uniform);
+    EXPECT_LT(plan.search->divergence, measured(all));
+    tiny.search_steps = 0;
+    EXPECT_FALSE(tiny.plan(format, bits, names).search);
+  }
+}
+
 TEST(BitBudget, FusedLayersHaveOneScheme) {
   Tiny tiny;
   std::set<const Scheme*> distinct;
