@@ -145,7 +145,7 @@ class SplitExperts final : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
     return places_.contains(name) ? std::nullopt : weights_->inputs(stored_name(name));
   }
-  [[nodiscard]] IntDivision input_division() const override { return weights_->input_division(); }
+  [[nodiscard]] InputArithmetic input_arithmetic() const override { return weights_->input_arithmetic(); }
   [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
     return places_.contains(name) ? std::nullopt : weights_->input_scale(stored_name(name));
   }

@@ -28,7 +28,7 @@ class RenamedWeights : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
     return weights_->inputs(stored(name));
   }
-  [[nodiscard]] IntDivision input_division() const override { return weights_->input_division(); }
+  [[nodiscard]] InputArithmetic input_arithmetic() const override { return weights_->input_arithmetic(); }
   [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
     return weights_->input_scale(stored(name));
   }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/json/json.h"
-#include "core/ops/quantize/quantize_int.h"
 #include "core/tensor/packed_matrix.h"
+#include "export/schemes/input_arithmetic.h"
 #include "export/schemes/scheme.h"
 
 namespace quench {
@@ -39,7 +39,7 @@ class StoredWeights {
   // Input scheme of the layer with this weight.
   [[nodiscard]] virtual std::optional<OperandScheme> inputs(std::string_view name) const = 0;
   // As in the format's inference engines.
-  [[nodiscard]] virtual IntDivision input_division() const { return IntDivision::quotient; }
+  [[nodiscard]] virtual InputArithmetic input_arithmetic() const { return {}; }
   // Input scale of export/schemes/scheme.h, if stored.
   [[nodiscard]] virtual std::optional<float> input_scale(std::string_view /*name*/) const { return std::nullopt; }
   // E8M0 scales u8 [N, K / 32] of an unquantized weight [N,K], or of expert `expert` of a fused one, that the file

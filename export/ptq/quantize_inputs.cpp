@@ -54,9 +54,9 @@ Tensor round_float8(const Tensor& x, const OperandScheme& scheme) {
   return out.view(x.shape());
 }
 
-Tensor round_mx(const Tensor& x, const OperandScheme& scheme) {
+Tensor round_mx(const Tensor& x, const OperandScheme& scheme, MxScaleMode mode) {
   const MemoryScope scope(MemoryCategory::activations);
-  return dequantize(quantize_mx(x, {.element = *scheme.element}), x.dtype());
+  return dequantize(quantize_mx(x, {.element = *scheme.element, .mode = mode}), x.dtype());
 }
 
 // Scalar on the GEMM's device.
@@ -119,7 +119,7 @@ recipes::InputRounding nvfp4_rounding(float scale) {
 }  // namespace
 
 recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_view name, std::optional<float> scale,
-                                      IntDivision division) {
+                                      const InputArithmetic& arithmetic) {
   QUENCH_CHECK_AS(ErrorCode::corrupt, !scale || (*scale > 0 && std::isfinite(*scale)),
                   "{}: the scale of its inputs is {}, expected a positive number", name, *scale);
   QUENCH_CHECK_AS(ErrorCode::corrupt, scale || !needs_input_scale(inputs),
@@ -131,10 +131,13 @@ recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_v
                         (!inputs.element || inputs.element == ElementFormat::e4m3),
                     "{}: calibrated inputs other than float8 or symmetric integers under one scale are not supported",
                     name);
-    return calibrated_rounding(inputs, *scale, division);
+    return calibrated_rounding(inputs, *scale, arithmetic.division);
   }
-  if (!inputs.element) return integer_rounding(inputs, division);
-  if (inputs.scale == ScaleForm::e8m0) return [inputs](const Tensor& x) { return round_mx(x, inputs); };
+  if (!inputs.element) return integer_rounding(inputs, arithmetic.division);
+  if (inputs.scale == ScaleForm::e8m0) {
+    const MxScaleMode mode = *inputs.element == ElementFormat::e2m1 ? arithmetic.mx4_scale : MxScaleMode::rceil;
+    return [inputs, mode](const Tensor& x) { return round_mx(x, inputs, mode); };
+  }
   QUENCH_CHECK_AS(ErrorCode::unsupported,
                   inputs.element == ElementFormat::e4m3 && inputs.scale == ScaleForm::high_precision &&
                       inputs.sharing != ScaleSharing::block,

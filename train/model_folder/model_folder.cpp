@@ -119,7 +119,7 @@ class PackedLoader {
     const auto inputs = weights_.inputs(parameter.pieces[0].hf_name);
     recipes::use_packed_weight(
         *layer->second, packed.to(options_.device), options_.dtype,
-        inputs ? input_rounding(*inputs, parameter.name, input_scale(parameter), weights_.input_division())
+        inputs ? input_rounding(*inputs, parameter.name, input_scale(parameter), weights_.input_arithmetic())
                : recipes::InputRounding());
     return true;
   }

@@ -96,6 +96,9 @@ class CompressedWeights final : public SafetensorsWeights {
     return inputs && lacks_global_scale(*inputs, name) ? std::nullopt : inputs;
   }
 
+  // Rounds the amax of a block to two bits, then takes its exponent (generate_mx_scales).
+  [[nodiscard]] InputArithmetic input_arithmetic() const override { return {.mx4_scale = MxScaleMode::even}; }
+
   [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
     const bool two_level = group_of(name).form == CompressedForm::nvfp4;
     const auto found = part(name.substr(0, name.size() - kWeight.size()), two_level ? kInputGlobalScale : kInputScale);

@@ -67,7 +67,7 @@ class TorchaoWeights final : public SafetensorsWeights {
     return descriptions_.contains(name) ? described(name).inputs : std::nullopt;
   }
 
-  [[nodiscard]] IntDivision input_division() const override { return IntDivision::reciprocal; }
+  [[nodiscard]] InputArithmetic input_arithmetic() const override { return {.division = IntDivision::reciprocal}; }
 
  private:
   [[nodiscard]] Location stored_part(std::string_view name, std::string_view part) const {

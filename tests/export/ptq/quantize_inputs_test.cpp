@@ -55,7 +55,7 @@ TEST(QuantizeInputsGolden, ValuesMatchReaders) {
     for (const auto& [name, rows] : reference.at(reader).as_object()) {
       SCOPED_TRACE(fmt::format("{} {}", reader, name));
       const OperandScheme& inputs = *require_scheme(name, "scheme").inputs;
-      const auto rounding = input_rounding(inputs, name, calibrated_scale(inputs), division);
+      const auto rounding = input_rounding(inputs, name, calibrated_scale(inputs), {.division = division});
       expect_rows(rounding(reference_inputs()), rows);
       ASSERT_EQ(static_cast<bool>(rounding.nvfp4()), inputs.scale == ScaleForm::e4m3_two_level);
       if (rounding.nvfp4()) expect_rows(dequantize(rounding.nvfp4()(reference_inputs()), DType::f32), rows);
@@ -94,6 +94,24 @@ TEST(QuantizeInputs, AShorterLastGroupHasAScaleOfItsOwn) {
   for (std::int64_t r = 0; r < kRows; ++r)
     for (std::int64_t c = 0; c < kColumns; ++c)
       EXPECT_EQ(out.data<float>()[r * kColumns + c], expected.data<float>()[r * kWhole + c]) << r << " " << c;
+}
+
+// Amax 6.4 and 7.2 under codes of at most 6: compressed-tensors goes to the next power of two from 7 on.
+TEST(QuantizeInputs, ScalesOfMxfp4FollowTheReader) {
+  const OperandScheme& inputs = *find_scheme("mxfp4")->inputs;
+  const Tensor x = Tensor::zeros({2, 32}, DType::f32);
+  x.data<float>()[0] = 6.4f;
+  x.data<float>()[1] = 0.5f;
+  x.data<float>()[32] = -7.2f;
+  x.data<float>()[33] = 0.5f;
+  const Tensor theirs = input_rounding(inputs, "layer", {}, {.mx4_scale = MxScaleMode::even})(x);
+  EXPECT_EQ(theirs.data<float>()[0], 6.0f) << "clipped";
+  EXPECT_EQ(theirs.data<float>()[1], 0.5f);
+  EXPECT_EQ(theirs.data<float>()[32], -8.0f);
+  const Tensor smallest = input_rounding(inputs, "layer")(x);
+  EXPECT_EQ(smallest.data<float>()[0], 6.0f) << "3 times 2";
+  EXPECT_EQ(smallest.data<float>()[1], 0.0f) << "a quarter of a step, to even";
+  EXPECT_EQ(smallest.data<float>()[32], -8.0f);
 }
 
 TEST(QuantizeInputs, Nvfp4WithoutItsScaleIsRefused) {
