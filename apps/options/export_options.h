@@ -28,6 +28,7 @@ struct ExportOptions {
   std::optional<double> target_bits;
   std::string target_size;
   std::int64_t search_steps = SaveTarget().search_steps;
+  std::string save_plan;
   QuantizationOptions quantization;
   WeightsChoice weights;
 

@@ -14,6 +14,8 @@ void QuantizationOptions::add_to(const Command& verb) {
   verb.add_option(
       "--rule", section.rules,
       "PATTERN=SCHEME: another scheme, or none, for the layers whose names match; repeatable, the first match applies");
+  verb.add_option("--plan", section.plan,
+                  "File of a plan (--save-plan) that names the scheme of each layer, in place of --scheme");
   verb.add_option("--embeddings", section.embeddings,
                   "Scheme of the embedding table; default: high precision, with GGUF schemes that of llama.cpp")
       .type_name(kSchemeType);

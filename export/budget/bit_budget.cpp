@@ -10,6 +10,8 @@
 namespace quench {
 namespace {
 
+constexpr std::string_view kTable = "model.embed_tokens";
+
 std::string_view name_of(const Scheme* scheme) {
   return scheme == nullptr ? "high precision" : std::string_view(scheme->name);
 }
@@ -45,7 +47,7 @@ void apply_plan(const SchemePlan& plan, QuantizationRules& rules) {
   std::map<std::string_view, std::int64_t> weights;
   std::int64_t most = 0;
   for (const PlannedLayer& layer : plan.layers) {
-    if (layer.layer == "model.embed_tokens") {
+    if (layer.layer == kTable) {
       rules.embeddings = layer.scheme;
       continue;
     }
@@ -96,8 +98,15 @@ std::string to_text(const SchemePlan& plan) {
 
 Json to_json(const SchemePlan& plan) {
   Json json = Json::object(), layers = Json::object();
-  for (const PlannedLayer& layer : plan.layers)
+  Json rules = Json::array();
+  for (const PlannedLayer& layer : plan.layers) {
     layers.set(layer.layer, layer.scheme == nullptr ? Json() : Json(layer.scheme->name));
+    if (layer.layer != kTable)
+      rules.push_back(fmt::format("{}={}", layer.layer, layer.scheme == nullptr ? "none" : layer.scheme->name));
+  }
+  QuantizationRules applied;
+  apply_plan(plan, applied);
+  json.set("scheme", applied.scheme == nullptr ? Json() : Json(applied.scheme->name));
   json.set("bits_per_weight", plan.bits_per_weight);
   json.set("estimated_bytes", plan.bytes);
   json.set("cost", plan.cost);
@@ -113,6 +122,7 @@ Json to_json(const SchemePlan& plan) {
     json.set("search", std::move(search));
   }
   json.set("layers", std::move(layers));
+  json.set("rules", std::move(rules));
   return json;
 }
 

@@ -74,7 +74,8 @@ void apply_plan(const SchemePlan& plan, QuantizationRules& rules);
 
 // One line for each group of layers that differ in depth alone: "model.layers.*.mlp.down_proj  x30  q4_k 21, q5_k 9".
 [[nodiscard]] std::string to_text(const SchemePlan& plan);
-// {"bits_per_weight", "estimated_bytes", "cost", "cost_unit", "search", "layers": {name: scheme or null}}
+// {"scheme" (of most weights), "bits_per_weight", "estimated_bytes", "cost", "cost_unit", "search", "layers": {name:
+// scheme or null}, "rules": ["name=scheme", ...]}
 [[nodiscard]] Json to_json(const SchemePlan& plan);
 
 }  // namespace quench

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/system/log.h"
 #include "export/imatrix/importance.h"
@@ -24,6 +25,7 @@ class Chooser {
       : rules_(rules), rule_used_(rules.rules.size()), exclude_used_(rules.exclude.size()) {}
 
   LayerChoice choose(const ModelTensor& tensor) {
+    if (rules_.planned) seen_.insert(tensor.layer);
     const bool named = std::ranges::any_of(rules_.rules, [&](const auto& rule) { return rule.first == tensor.layer; });
     for (std::size_t i = 0; i < rules_.exclude.size() && !named; ++i)
       if (recipes::glob_matches(rules_.exclude[i], tensor.layer)) {
@@ -33,6 +35,8 @@ class Chooser {
     LayerChoice choice{rules_.scheme, ""};
     if (const auto mixed = rules_.mixed.find(tensor.layer); mixed != rules_.mixed.end())
       choice = {mixed->second, mixed->second == nullptr ? "the bit budget" : ""};
+    else if (rules_.planned)
+      choice = {nullptr, "the plan does not name it"};
     for (std::size_t i = 0; i < rules_.rules.size(); ++i)
       if (recipes::glob_matches(rules_.rules[i].first, tensor.layer)) {
         rule_used_[i] = true;
@@ -69,14 +73,22 @@ class Chooser {
           rules_.rules[i].first == nn::kHeadName
               ? ": the head is the embedding table here (tie_word_embeddings), whose scheme embeddings names"
               : "");
+    if (rules_.planned) require_planned_layers();
     for (std::size_t i = 0; i < exclude_used_.size(); ++i)
       QUENCH_CHECK_AS(ErrorCode::bad_config, exclude_used_[i] || is_default(rules_.exclude[i]),
                       "the exclusion '{}' matches no linear layer", rules_.exclude[i]);
   }
 
  private:
+  void require_planned_layers() const {
+    for (const auto& [layer, scheme] : rules_.mixed)
+      QUENCH_CHECK_AS(ErrorCode::bad_config, seen_.contains(layer) || scheme == nullptr,
+                      "the plan names {}, which is no linear layer of this model: it was made for another", layer);
+  }
+
   const QuantizationRules& rules_;
   std::vector<bool> rule_used_, exclude_used_;
+  std::set<std::string, std::less<>> seen_;  // layers
 };
 
 std::string bytes_text(std::uint64_t bytes) {

@@ -27,6 +27,8 @@ struct QuantizationRules {
   std::vector<std::pair<std::string, const Scheme*>> rules;
   // Schemes of layers under `scheme->mix` (choose_mixed_types(), export/table/mixed_types.h), before rules.
   std::map<std::string, const Scheme*, std::less<>> mixed = {};
+  // `mixed` is a plan: it names layers of the model alone, and others stay in high precision.
+  bool planned = false;
   // Unquantized; a rule with the exact name takes precedence.
   std::vector<std::string> exclude = {"lm_head"};
   // Embedding table, RTN; null: unquantized.

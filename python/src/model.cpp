@@ -119,6 +119,8 @@ constexpr SaveOption kSaveOptions[] = {
     {"target_bits", set_member<&SaveTarget::target_bits>},
     {"target_size", set_member<&SaveTarget::target_size>},
     {"search_steps", set_member<&SaveTarget::search_steps>},
+    {"save_plan", set_member<&SaveTarget::save_plan>},
+    {"plan", set_quantization<&Section::plan>},
     {"kv_cache", set_member<&SaveTarget::kv_cache>},
     {"kv_cache_scales", set_member<&SaveTarget::kv_cache_scales>},
     {"method", set_quantization<&Section::method>},
@@ -214,10 +216,9 @@ void bind_model(nb::module_& module) {
            "  format: as ``quench export --format``.\n"
            "  scheme: quantization scheme; \"\": dense weights.\n"
            "  options: the other options of ``quench export``: dtype, overwrite, reader, allow_requantize, sparsity,\n"
-           "    tokenizer, max_shard_bytes, perplexity, target_bits, target_size, search_steps, kv_cache, "
-           "kv_cache_scales,\n"
-           "    method, rules, embeddings, exclude, calibration, imatrix, save_imatrix, calibration_samples,\n"
-           "    calibration_seq_len, damping, act_order, smoothing, iterations, batch_size.\n\n"
+           "    tokenizer, max_shard_bytes, perplexity, target_bits, target_size, search_steps, save_plan, plan,\n"
+           "    kv_cache, kv_cache_scales, method, rules, embeddings, exclude, calibration, imatrix, save_imatrix,\n"
+           "    calibration_samples, calibration_seq_len, damping, act_order, smoothing, iterations, batch_size.\n\n"
            "Returns: dict with \"output\", \"scheme\", \"file_bytes\", ... as ``quench export --json``.")
       .def("quantize", quantize, nb::arg("path"), nb::arg("scheme"), nb::arg("format") = "compressed-tensors",
            nb::arg("options"),

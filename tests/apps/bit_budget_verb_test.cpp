@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/types.h"
 #include "tests/apps/run_project.h"
@@ -51,6 +53,40 @@ TEST_F(BitBudgetVerb, FilesAreAtMostTheSizeAndSmallerBudgetsMakeSmallerFiles) {
     last = fs::file_size(folder_ / name);
     EXPECT_EQ(run_program(folder_.path(), {"export", "--model", name, "--output", "plain"}).status, 0);
   }
+}
+
+TEST_F(BitBudgetVerb, ASavedPlanGivesTheSameFileAgain) {
+  const std::vector<std::string> options{"--target-bits", "5.5", "--scheme", "q4_0,q5_0,q8_0"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), options.begin(), options.end());
+    return more;
+  };
+  const Outcome made = quantize("gguf", "a.gguf", with({"--search-steps", "8", "--save-plan", "plan.json"}));
+  ASSERT_EQ(made.status, 0) << made.errors;
+  EXPECT_THAT(made.output, AllOf(HasSubstr("measured on"), HasSubstr("8 trials")));
+  ASSERT_EQ(quantize("gguf", "b.gguf", {"--plan", "plan.json"}).status, 0);
+  EXPECT_EQ(read_file(folder_ / "a.gguf", 1 << 20), read_file(folder_ / "b.gguf", 1 << 20));
+
+  const auto refused = [&](std::vector<std::string> more) {
+    const Outcome outcome = quantize("gguf", "c.gguf", std::move(more));
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_FALSE(fs::exists(folder_ / "c.gguf"));
+    return outcome.errors;
+  };
+  EXPECT_THAT(refused({"--plan", "plan.json", "--scheme", "q4_0"}),
+              HasSubstr("--plan names the schemes: omit --scheme"));
+  EXPECT_THAT(refused(with({"--plan", "plan.json"})), HasSubstr("two choices of schemes"));
+  EXPECT_THAT(refused({"--scheme", "q4_0", "--save-plan", "p.json"}), HasSubstr("--save-plan has no effect without"));
+  EXPECT_THAT(refused(with({"--save-plan", "ids.jsonl"})), HasSubstr("ids.jsonl"));
+  EXPECT_THAT(refused(with({"--search-steps", "-1"})), HasSubstr("--search-steps"));
+  EXPECT_THAT(refused({"--plan", "ids.jsonl"}), HasSubstr("--plan"));
+  EXPECT_THAT(refused({"--plan", "missing.json"}), HasSubstr("missing.json"));
+  std::ofstream(folder_ / "other.json") << R"({"scheme": "q4_0", "layers": {"model.layers.77.mlp.up_proj": "q4_0"}})";
+  EXPECT_THAT(refused({"--plan", "other.json"}), HasSubstr("model.layers.77.mlp.up_proj"));
+  std::ofstream(folder_ / "unknown.json") << R"({"scheme": "q4_0", "layers": {"lm_head": "q4_7"}})";
+  EXPECT_THAT(refused({"--plan", "unknown.json"}), HasSubstr("lm_head"));
+  std::ofstream(folder_ / "list.json") << "[]";
+  EXPECT_THAT(refused({"--plan", "list.json"}), HasSubstr("is no plan of schemes"));
 }
 
 TEST_F(BitBudgetVerb, TheChoiceIsPrintedAndStoredAndTheSameAgain) {

@@ -1,5 +1,7 @@
 #include "train/config/sections/quantization_section.h"
 
+#include "export/budget/plan_file.h"
+
 namespace quench {
 namespace {
 
@@ -86,13 +88,20 @@ QuantizationSection section_of_method(QuantizationSection section, std::string_v
 
 std::optional<QuantizationRules> resolve_quantization(const QuantizationSection& section,
                                                       const QuantizationFaults& faults) {
-  if (section.scheme.empty()) {
+  if (section.scheme.empty() && section.plan.empty()) {
     require_nothing_asked(section, faults);
     return std::nullopt;
   }
   const Judge judge(faults);
   QuantizationRules rules{.exclude = excluded_layers(section)};
-  bool known = judge.accepts("scheme", [&](const auto& key) { rules.scheme = &require_scheme(section.scheme, key); });
+  bool known = true;
+  if (section.plan.empty()) {
+    known = judge.accepts("scheme", [&](const auto& key) { rules.scheme = &require_scheme(section.scheme, key); });
+  } else {
+    if (!section.scheme.empty()) faults.report("plan", fmt::format("names the schemes: omit {}", faults.key("scheme")));
+    known = judge.accepts("plan", [&](const auto& key) { read_plan(section.plan, key, rules); });
+    if (!section.exclude) rules.exclude.clear();
+  }
   for (const std::string& rule : section.rules)
     known &= judge.accepts("rules", [&](const auto& key) { rules.rules.push_back(parse_rule(rule, key)); });
   if (!section.embeddings.empty())
@@ -121,7 +130,8 @@ std::optional<QuantizationRules> resolve_quantization(const QuantizationSection&
                    .batch_size = section.batch_size.value_or(MethodOptions().batch_size)};
   const bool needed = needs_calibration(rules);
   const std::string what =
-      fmt::format("{} {} with {} {}", faults.key("scheme"), section.scheme, faults.key("method"), section.method);
+      fmt::format("{} {} with {} {}", faults.key(section.plan.empty() ? "scheme" : "plan"),
+                  section.plan.empty() ? section.scheme : section.plan, faults.key("method"), section.method);
   if (needed && section.calibration.empty())
     faults.report("calibration",
                   fmt::format("is missing: {} needs calibration data; name files of text or tokens", what));

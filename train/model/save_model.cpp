@@ -4,6 +4,7 @@
 
 #include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "export/budget/plan_file.h"
 #include "export/table/fused_layers.h"
 #include "recipes/packed_linear.h"
 #include "recipes/sparse.h"
@@ -74,6 +75,7 @@ SchemePlan choose_schemes(nn::CausalLm& model, SavePlan& plan, DType dtype) {
   SchemePlan chosen = plan_schemes(model, tensors, model.config(), rules, *plan.format, plan.reader, *plan.budget,
                                    option, [&](std::uint64_t done, std::uint64_t all) { progress.update(done, all); });
   apply_plan(chosen, rules);
+  if (!plan.target.save_plan.empty()) write_plan(chosen, plan.target.save_plan);
   if (!needs_calibration(rules) && !uses_importance(rules)) rules.calibration = nullptr;
   return chosen;
 }

@@ -4,6 +4,7 @@
 
 #include "core/system/log.h"
 #include "core/system/output_file.h"
+#include "export/budget/plan_file.h"
 #include "export/formats/gguf/writer.h"
 #include "export/imatrix/imatrix.h"
 #include "recipes/sparse.h"
@@ -56,6 +57,8 @@ std::optional<BitBudget> asked_budget(const SavePlan& plan) {
   const std::string trials = plan.key("search_steps");
   QUENCH_CHECK_AS(ErrorCode::bad_config, target.search_steps >= 0 && target.search_steps <= kMostSearchSteps,
                   "{} {}: expected 0 to {}", trials, target.search_steps, kMostSearchSteps);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, target.quantization.plan.empty(),
+                  "{} and {} are two choices of schemes: name one", plan.key("plan"), target.target_bits ? bits : size);
   BitBudget budget{.search_steps = target.search_steps};
   if (target.target_bits) {
     budget.bits = *target.target_bits;
@@ -159,6 +162,28 @@ void check_matrix_files(const SavePlan& plan) {
                                              .is_own = is_matrix});
 }
 
+// A place for the plan: no other file.
+void check_plan_file(const SavePlan& plan) {
+  const std::string& file = plan.target.save_plan;
+  if (file.empty()) return;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, plan.budget.has_value(), "{} has no effect without {} or {}",
+                  plan.key("save_plan"), plan.key("target_bits"), plan.key("target_size"));
+  const auto is_plan = [](const std::filesystem::path& path) {
+    try {
+      QuantizationRules rules;
+      read_plan(path, "plan", rules);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  require_output_file(file, {.option = plan.key("save_plan"),
+                             .overwrite = plan.target.overwrite,
+                             .stream = false,
+                             .inputs = plan.place.sources,
+                             .is_own = is_plan});
+}
+
 void choose_format(SavePlan& plan) {
   const SaveTarget& target = plan.target;
   plan.format = &require_export_format(target.format, plan.key("format"));
@@ -169,12 +194,14 @@ void choose_format(SavePlan& plan) {
     choose_candidates(plan);
   } else {
     QuantizationSection section = target.quantization;
-    if (plan.kv_cache && section.scheme.empty()) section.calibration.clear();  // for the cache alone
+    if (plan.kv_cache && section.scheme.empty() && section.plan.empty())
+      section.calibration.clear();  // for the cache alone
     plan.rules = resolved_rules(plan, section);
   }
   check_format_and_rules(*plan.format, plan.rules ? &*plan.rules : nullptr, plan.kv_cache.has_value());
   refuse_unreadable(plan);
   check_matrix_files(plan);
+  check_plan_file(plan);
   QUENCH_CHECK_AS(ErrorCode::bad_config, target.dtype != "f16" || !plan.rules,
                   "{} f16 is for weights that are not quantized; use bf16 or f32 with a scheme", plan.key("dtype"));
 }

@@ -26,6 +26,7 @@ struct SaveTarget {
   std::optional<double> target_bits = {};
   std::string target_size = {};
   std::int64_t search_steps = BitBudget().search_steps;  // of the choice by a budget
+  std::string save_plan = {};                            // file for the choice; empty: none
   std::string dtype = "auto";     // as opened; or f32, bf16, or f16 for weights that are not quantized
   std::string reader = {};        // a name of folder_readers(), which must run the model; empty: any
   bool allow_requantize = false;  // quantizes the dequantized values of a quantized model

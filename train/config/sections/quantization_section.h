@@ -22,6 +22,7 @@ inline constexpr double kNotableLossRise = 0.01;
 
 struct QuantizationSection {
   std::string scheme;  // name in scheme_table(); empty: none
+  std::string plan;    // file of a scheme plan (export/budget/plan_file.h) in place of `scheme`; empty: none
   std::string method{quantizers().front().name};
   std::vector<std::string> rules;                   // "PATTERN=SCHEME"
   std::string embeddings;                           // scheme of the embedding table; empty: none
