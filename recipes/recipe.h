@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/gguf_types/block_format.h"
+#include "core/number/affine_int.h"
 #include "core/number/e8m0.h"
 #include "nn/experts/expert_kernel.h"
 #include "nn/modules/embedding.h"
@@ -89,6 +90,10 @@ struct RecipeOptions {
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
   bool learned_scales = false;
+  // Grid of integer weights: symmetric, or of few levels, whose bits follow from it (affine_int.h).
+  IntMapping weight_grid = IntMapping::symmetric;
+  // Scales of integer weights, learned or not, are rounded to it; absent: the weights' dtype.
+  std::optional<DType> scale_dtype;
   // Embedding table: integer bits (absent: high precision), and group size (0: a row; absent: the recipe's default).
   std::optional<std::int64_t> embedding_bits;
   std::optional<std::int64_t> embedding_group_size;

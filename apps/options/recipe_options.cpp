@@ -3,10 +3,22 @@
 #include <algorithm>
 #include <array>
 
+#include "core/ops/quantize/weight_grids.h"
 #include "export/table/mixed_types.h"
 #include "train/config/recipe_choice.h"
 
 namespace quench {
+
+namespace {
+
+DType scale_dtype_of(const std::string& name) {
+  const std::optional<DType> dtype = dtype_from_string(name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, dtype == DType::bf16 || dtype == DType::f16,
+                  "--scale-dtype '{}' is unknown; known: bf16, f16", name);
+  return *dtype;
+}
+
+}  // namespace
 
 void RecipeArguments::add_to(const Command& verb) {
   verb.add_option("--recipe", name, "Precision recipe of the linear layers").show_default();
@@ -19,6 +31,10 @@ void RecipeArguments::add_to(const Command& verb) {
       .non_negative();
   verb.add_flag("--asymmetric-weights", asymmetric_weights,
                 "recipe.asymmetric_weights: integer weights with zero points under a qat recipe");
+  verb.add_option("--weight-grid", weight_grid,
+                  "recipe.weight_grid: int, binary, ternary or seq weights under a qat_intx recipe");
+  verb.add_option("--scale-dtype", scale_dtype,
+                  "recipe.scale_dtype: bf16 or f16, which scales of integer weights are rounded to");
   verb.add_option("--embedding-bits", embedding_bits,
                   "recipe.embedding_bits: bits of the embedding table under a qat recipe")
       .between(2, 8);
@@ -38,10 +54,16 @@ void RecipeArguments::check() const {
     std::string_view key, flag;
     bool given;
   };
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  weight_grid.empty() || weight_grid == "int" || (!weight_bits && !asymmetric_weights),
+                  "{} has no effect under --weight-grid {}, which has its own levels",
+                  weight_bits ? "--weight-bits" : "--asymmetric-weights", weight_grid);
   for (const Option& option :
-       std::array<Option, 6>{{{"weight_bits", "--weight-bits", weight_bits.has_value()},
+       std::array<Option, 8>{{{"weight_bits", "--weight-bits", weight_bits.has_value()},
                               {"group_size", "--group-size", group_size.has_value()},
                               {"asymmetric_weights", "--asymmetric-weights", asymmetric_weights},
+                              {"weight_grid", "--weight-grid", !weight_grid.empty()},
+                              {"scale_dtype", "--scale-dtype", !scale_dtype.empty()},
                               {"embedding_bits", "--embedding-bits", embedding_bits.has_value()},
                               {"embedding_group_size", "--embedding-group-size", embedding_group_size.has_value()},
                               {"gguf_scheme", "--gguf-scheme", !gguf_scheme.empty()}}})
@@ -62,6 +84,8 @@ std::vector<recipes::LayerConversion> RecipeArguments::apply(const Model& opened
                                  .asymmetric_weights = asymmetric_weights,
                                  .embedding_bits = embedding_bits,
                                  .embedding_group_size = embedding_group_size};
+  if (!weight_grid.empty()) options.weight_grid = require_weight_grid(weight_grid, "--weight-grid").mapping;
+  if (!scale_dtype.empty()) options.scale_dtype = scale_dtype_of(scale_dtype);
   if (!gguf_scheme.empty()) options.gguf_scheme = gguf_scheme;
   choose_gguf_types(options, recipe, model);
   auto conversion = recipes::apply_recipe(model, recipe, {.exclude = exclude}, options);

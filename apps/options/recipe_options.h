@@ -20,6 +20,8 @@ struct RecipeArguments {
   std::optional<std::int64_t> weight_bits;
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
+  std::string weight_grid;  // empty: integers
+  std::string scale_dtype;  // empty: the model's dtype
   std::optional<std::int64_t> embedding_bits;
   std::optional<std::int64_t> embedding_group_size;
   std::string gguf_scheme;  // empty: the recipe's default

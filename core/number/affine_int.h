@@ -1,5 +1,7 @@
 #pragma once
 // Affine integer quantization, 1 to 8 bits: value ~ (code - zero_point) * scale. TorchAO's formulas for dynamic scales.
+// Grids of two, three and four levels: those of ParetoQ (Liu et al., 2025, arXiv:2502.02631, equations 6 and 7), as odd
+// or ternary codes of integers without zero points.
 
 #include <cstdint>
 
@@ -17,7 +19,14 @@ enum class IntMapping : std::uint8_t {
                           // (tinygemm): value ~ code * scale + zero_point
   // Float zero point truncated to 0: TorchAO 0.19's IntxFakeQuantizeConfig with an asymmetric mapping.
   truncated_zero_point,
+  // Few levels, without zero points; values beyond a are clipped.
+  binary,     // -1, 1: the sign, 1 for 0; scale = a = mean magnitude
+  ternary,    // -1, 0, 1: nearest; scale = 2/3 a, a = amax
+  stretched,  // -3, -1, 1, 3: 2 * floor(x / (2 * scale)) + 1; scale = a / 4, a = amax (SEQ)
 };
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr bool has_few_levels(IntMapping mapping) noexcept {
+  return mapping == IntMapping::binary || mapping == IntMapping::ternary || mapping == IntMapping::stretched;
+}
 
 struct IntRange {
   int lowest, highest;
@@ -25,6 +34,17 @@ struct IntRange {
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr IntRange int_range(int bits) noexcept {
   return {-(1 << (bits - 1)), (1 << (bits - 1)) - 1};
 }
+// Smallest and largest code of a mapping.
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr IntRange int_range(int bits, IntMapping mapping) noexcept {
+  if (mapping == IntMapping::stretched) return {-3, 3};
+  return has_few_levels(mapping) ? IntRange{-1, 1} : int_range(bits);
+}
+// Bits of the stored integers that hold the codes of a mapping of few levels.
+[[nodiscard]] constexpr int stored_bits(IntMapping mapping) noexcept {
+  return mapping == IntMapping::stretched ? 3 : 2;
+}
+
+inline constexpr float kLargestF32 = 0x1.FFFFFEp127f;
 
 struct IntParameters {
   float scale;
@@ -40,8 +60,44 @@ struct IntParameters {
   return dtype == DType::bf16 ? float(bfloat16(scale)) : scale;
 }
 
+// Sums of magnitudes in fixed point: equal in any order, exact to 2^-38 of `amax`, for up to 2^24 elements.
+struct FixedMagnitudes {
+  float unit;  // power of two
+
+  QUENCH_HOST_DEVICE constexpr explicit FixedMagnitudes(float amax) noexcept : unit(0) {
+    constexpr int kBits = 38, kLeast = -60, kBias = 127;
+    const int exponent = static_cast<int>(bit_cast<std::uint32_t>(amax) >> 23 & 0xFF) - kBias;
+    const int used = exponent < kLeast ? kLeast : exponent;
+    unit = bit_cast<float>(static_cast<std::uint32_t>(kBits - used + kBias) << 23);
+  }
+  // Finite x.
+  [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::int64_t operator()(float x) const noexcept {
+    return static_cast<std::int64_t>((x < 0.0f ? -x : x) * unit);
+  }
+  [[nodiscard]] QUENCH_HOST_DEVICE constexpr float mean(std::int64_t sum, std::int64_t count) const noexcept {
+    return static_cast<float>(static_cast<double>(sum) / static_cast<double>(count) / static_cast<double>(unit));
+  }
+};
+
+// Of IntMapping::binary, rounded to T, the values' dtype, and to `stored`. NaN where `amax` is not finite.
+template <class T>
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr float binary_scale(float mean, float amax, DType stored) noexcept {
+  if (!(amax <= kLargestF32)) return bit_cast<float>(kF32QuietNan);
+  return stored_scale(float(T(mean)), stored);
+}
+
+// Unclamped code of x under `scaled` = x / scale, without zero points. NaN propagates.
+template <class RoundEven>
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr float code_of(float scaled, IntMapping mapping,
+                                                         RoundEven round_even) noexcept {
+  if (mapping == IntMapping::binary) return scaled < 0.0f ? -1.0f : scaled >= 0.0f ? 1.0f : scaled;
+  if (mapping != IntMapping::stretched) return round_even(scaled);
+  const float half = scaled * 0.5f, near = round_even(half);
+  return 2.0f * (near > half ? near - 1.0f : near) + 1.0f;
+}
+
 // NaN in either bound makes both results NaN. Each step is rounded to T, the values' dtype; `stored`: scale dtype.
-// All-zero groups get codes 0.
+// All-zero groups get codes 0, of few levels the smallest scale. Not for IntMapping::binary, see binary_scale().
 template <class T, class RoundEven>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr IntParameters int_parameters(float smallest, float largest,
                                                                         IntMapping mapping, int bits, DType stored,
@@ -63,6 +119,10 @@ template <class T, class RoundEven>
     // 1 bit: no positive code.
     const float negative = round(low / lowest), positive = highest > 0.0f ? round(high / highest) : 0.0f;
     scale = negative > positive ? negative : positive;
+  } else if (has_few_levels(mapping)) {
+    const float amax = -low > high ? -low : high;
+    scale = amax <= kLargestF32 ? round(mapping == IntMapping::ternary ? amax / 1.5f : amax / 4.0f)
+                                : bit_cast<float>(kF32QuietNan);
   } else {
     scale = round(round(high - low) / steps);
   }

@@ -121,6 +121,7 @@ class Rounding {
 
 std::string gptq_problem(const OperandScheme& scheme) {
   if (scheme.blocks) return "GPTQ has no rule for GGUF's blocks";
+  if (!scheme.element && has_few_levels(scheme.mapping)) return "GPTQ has no rule for grids of few levels";
   return scheme.mapping == IntMapping::float_zero_point ? "GPTQ is for zero points that are integers" : "";
 }
 

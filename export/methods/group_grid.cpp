@@ -18,6 +18,8 @@ float amax_of(float low, float high) {
 
 std::string grid_problem(const OperandScheme& scheme, std::string_view method) {
   if (scheme.blocks) return fmt::format("{} has no rule for GGUF's blocks", method);
+  if (!scheme.element && has_few_levels(scheme.mapping))
+    return fmt::format("{} has no rule for grids of few levels", method);
   if (!scheme.element && scheme.mapping != IntMapping::symmetric &&
       scheme.mapping != IntMapping::symmetric_no_clipping && scheme.mapping != IntMapping::asymmetric)
     return fmt::format("{} is for zero points that are integers", method);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/ops/quantize/quantize.h"
+#include "core/ops/quantize/weight_grids.h"
 #include "core/system/check.h"
 #include "core/system/choice_table.h"
 #include "export/mixes/tensor_types.h"
@@ -17,6 +18,7 @@ namespace quench {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kGroups = {0, 32, 64, 128};  // 0: per row
+constexpr std::array<std::int64_t, 5> kFewLevelGroups = {0, 32, 64, 128, 256};
 
 OperandScheme integers(int bits, std::int64_t group, IntMapping mapping = IntMapping::symmetric) {
   return {.bits = bits,
@@ -74,6 +76,20 @@ void add_integers(std::vector<Scheme>& table) {
                        integers(bits, group), integers(8, 0, IntMapping::asymmetric)});
 }
 
+// Codes of few levels, stored as integers without zero points.
+void add_few_levels(std::vector<Scheme>& table) {
+  for (const WeightGrid& grid : few_level_grids())
+    for (const std::int64_t group : kFewLevelGroups) {
+      const OperandScheme weights = integers(stored_bits(grid.mapping), group, grid.mapping);
+      const std::string text = fmt::format("{}, a scale s for {}", grid.summary, sharing_text(group));
+      table.push_back({fmt::format("{}_weight_only{}", grid.name, group > 0 ? fmt::format("_g{}", group) : ""), text,
+                       weights, std::nullopt});
+      table.push_back({fmt::format("int8dyn_{}_{}", grid.name, group > 0 ? fmt::format("g{}", group) : "row"),
+                       text + "; inputs as 8-bit integers with a zero point by token", weights,
+                       integers(8, 0, IntMapping::asymmetric)});
+    }
+}
+
 // "Q4_K" as "q4_k".
 std::string scheme_of_type(std::string_view type) {
   std::string name(type);
@@ -120,6 +136,7 @@ void add_mixes(std::vector<Scheme>& table) {
 std::vector<Scheme> make_table() {
   std::vector<Scheme> table;
   add_integers(table);
+  add_few_levels(table);
   using enum ScaleSharing;
   table.push_back({"float8_weight_only", "float8, a scale for rows", float8(row), std::nullopt});
   table.push_back({"float8_weight_only_tensor", "float8, a scale for the tensor", float8(tensor), std::nullopt});
@@ -188,10 +205,12 @@ const Scheme* find_scheme(std::string_view name) {
 std::string scheme_names() {
   std::string names =
       "int<2-8>_weight_only[_g32|_g64|_g128][_asym], int1_weight_only[_g32|_g64|_g128]_asym, "
-      "int8dyn_int<2-8>_<row|g32|g64|g128>";
+      "int8dyn_int<2-8>_<row|g32|g64|g128>, <binary|ternary|seq>_weight_only[_g32|_g64|_g128|_g256], "
+      "int8dyn_<binary|ternary|seq>_<row|g32|g64|g128|g256>";
   for (const Scheme& scheme : scheme_table())
     if (scheme.weights.element || scheme.weights.blocks ||
-        (scheme.inputs && (scheme.inputs->element || (scheme.weights.group_size == 0 && scheme.inputs->symmetric()))))
+        (scheme.inputs && !has_few_levels(scheme.weights.mapping) &&
+         (scheme.inputs->element || (scheme.weights.group_size == 0 && scheme.inputs->symmetric()))))
       names += ", " + scheme.name;
   return names;
 }
@@ -261,7 +280,8 @@ int scheme_distance(const Scheme& a, const Scheme& b) {
   if (a.weights.element != b.weights.element) d += 25;
   if (a.weights.blocks != b.weights.blocks) d += 25;
   if (a.weights.scale != b.weights.scale) d += 20;
-  if (a.weights.mapping != b.weights.mapping) d += 15;
+  if (a.weights.mapping != b.weights.mapping)
+    d += has_few_levels(a.weights.mapping) || has_few_levels(b.weights.mapping) ? 60 : 15;
   if (a.weights.sharing != b.weights.sharing) d += 6;
   return d + static_cast<int>(std::abs(group(a) - group(b)));
 }

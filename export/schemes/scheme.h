@@ -30,8 +30,8 @@ enum class ScaleForm : std::uint8_t {
 
 // One GEMM operand.
 struct OperandScheme {
-  std::optional<ElementFormat> element;  // absent: integers
-  int bits = 8;
+  std::optional<ElementFormat> element;        // absent: integers
+  int bits = 8;                                // as stored
   IntMapping mapping = IntMapping::symmetric;  // integers
   ScaleSharing sharing = ScaleSharing::row;
   std::int64_t group_size = 0;  // else 0
@@ -39,7 +39,10 @@ struct OperandScheme {
   std::optional<BlockType> blocks;  // weights: GGUF, implies all other fields
   bool calibrated = false;          // inputs: static scale; false: dynamic
 
-  [[nodiscard]] bool symmetric() const noexcept { return element || mapping == IntMapping::symmetric; }
+  // Without zero points.
+  [[nodiscard]] bool symmetric() const noexcept {
+    return element || mapping == IntMapping::symmetric || has_few_levels(mapping);
+  }
   friend bool operator==(const OperandScheme&, const OperandScheme&) = default;
 };
 

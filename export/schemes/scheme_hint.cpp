@@ -46,6 +46,11 @@ constexpr std::array kAliases = {
     Alias{"w8a16_fp8", {"float8_weight_only"}},
     Alias{"w3a16", {"int3_weight_only_g128"}},
     Alias{"w2a16", {"int2_weight_only_g128"}},
+    Alias{"binary", {"binary_weight_only_g64", "binary_weight_only"}},
+    Alias{"ternary", {"ternary_weight_only_g64", "ternary_weight_only", "tq2_0"}},
+    Alias{"bitnet", {"ternary_weight_only_g64", "ternary_weight_only", "tq2_0"}},
+    Alias{"seq", {"seq_weight_only_g64", "seq_weight_only"}},
+    Alias{"seq2", {"seq_weight_only_g64", "seq_weight_only"}},
     Alias{"w6a16", {"int6_weight_only_g128"}},
     Alias{"fp8", {"float8_dynamic", "float8_static", "float8_weight_only"}},
     Alias{"float8", {"float8_dynamic", "float8_static", "float8_weight_only"}},
@@ -116,7 +121,7 @@ std::string without_group(const std::string& name, std::string& group) {
   if (bar == std::string::npos) return name;
   std::string last = name.substr(bar + 1);
   if (last.starts_with('g')) last.erase(0, 1);
-  if (last != "32" && last != "64" && last != "128") return name;
+  if (last != "32" && last != "64" && last != "128" && last != "256") return name;
   group = "_g" + last;
   return name.substr(0, bar);
 }

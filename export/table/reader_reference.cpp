@@ -47,15 +47,14 @@ NameParts parts_of(const std::string& name) {
   constexpr std::string_view kMark = "*";
   std::string text = name;
   const bool weight_only = name.find("_weight_only") != std::string::npos;
-  for (const std::string_view group : {"_g32", "_g64", "_g128", "_row"})
+  for (const std::string_view group : {"_g32", "_g64", "_g128", "_g256", "_row"})
     if (const std::size_t at = text.find(group); at != std::string::npos) {
       parts.group = group;
       text.replace(at, group.size(), kMark);
       break;
     }
   constexpr std::string_view kWeightOnly = "_weight_only";
-  if (parts.group.empty() && weight_only && text.starts_with("int"))
-    text.insert(text.find(kWeightOnly) + kWeightOnly.size(), kMark);
+  if (parts.group.empty() && weight_only) text.insert(text.find(kWeightOnly) + kWeightOnly.size(), kMark);
   const std::size_t integer = text.rfind("int");
   if (integer == std::string::npos || integer + 3 >= text.size())
     return {.before = text, .after = {}, .group = parts.group};

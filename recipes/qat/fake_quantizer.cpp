@@ -9,6 +9,7 @@
 #include "core/ops/quantize/round_mx.h"
 #include "core/ops/quantize/round_nvfp4.h"
 #include "core/ops/quantize/sparsity_2_4.h"
+#include "core/ops/quantize/weight_grids.h"
 
 namespace quench::recipes {
 namespace {
@@ -37,7 +38,9 @@ void round_gguf_rows(const Tensor& x, const FakeFormat& format, const Tensor& ou
 
 std::string FakeFormat::describe() const {
   if (kind == Kind::integer)
-    return fmt::format("int{} {}", integers.bits,
+    return fmt::format("{} {}",
+                       has_few_levels(integers.mapping) ? std::string(grid_name(integers.mapping))
+                                                        : fmt::format("int{}", integers.bits),
                        integers.group_size > 0 ? fmt::format("in groups of {}", integers.group_size) : "by row");
   std::string text;
   for (std::size_t i = 0; i < gguf_parts; ++i)

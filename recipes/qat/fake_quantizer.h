@@ -59,7 +59,7 @@ struct FakeQuantized {
 };
 
 // Bit-identical to the export's quantize and dequantize ops, in the dtype of x. x f32 or bf16 [R,C]. `scales` f32 [R,
-// groups], for symmetric integers; undefined: from x.
+// groups], for integers without zero points; undefined: from x.
 [[nodiscard]] FakeQuantized fake_quantize(const Tensor& x, const FakeFormat& format, bool with_mask,
                                           const Tensor& scales = {});
 

@@ -33,7 +33,7 @@ FakeQuantized FakeWeight::make(const nn::Parameter& parameter, bool with_mask, s
   const Weight::Acquired use = parameter.weight().acquire();
   if (scales_) {
     const Weight::Acquired scales = scales_->weight().acquire();
-    return fake_quantize(use.value(), format_, with_mask, in_f32(scales.value()));
+    return fake_quantize(use.value(), format_, with_mask, used_scales(scales.value(), format_.integers));
   }
   if (!adapter_) return fake_quantize_each(use.value(), matrices, format_, with_mask);
   return fake_quantize(adapter_->added_to(use.value()), format_, false);

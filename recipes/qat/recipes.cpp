@@ -1,5 +1,6 @@
 // QAT recipes; exported under a scheme of the simulated format.
 
+#include "core/ops/quantize/weight_grids.h"
 #include "core/system/check.h"
 #include "recipes/qat/qat_embedding.h"
 #include "recipes/qat/qat_experts.h"
@@ -49,6 +50,11 @@ QatScheme chosen(QatScheme scheme, const RecipeOptions& options) {
   if (options.weight_bits) integers.bits = static_cast<int>(*options.weight_bits);
   if (options.group_size) integers.group_size = *options.group_size;
   if (options.asymmetric_weights) integers.mapping = IntMapping::asymmetric;
+  if (has_few_levels(options.weight_grid)) {
+    integers.mapping = options.weight_grid;
+    integers.bits = stored_bits(options.weight_grid);
+  }
+  integers.scale_dtype = options.scale_dtype;
   return scheme;
 }
 
@@ -82,6 +88,7 @@ EmbeddingPlan plan_table(const nn::LinearInfo& table, const RecipeOptions& optio
   FakeFormat format = kIntGroups;
   format.integers.bits = static_cast<int>(options.embedding_bits.value());
   format.integers.group_size = options.embedding_group_size.value_or(kUsualGroup);
+  format.integers.scale_dtype = options.scale_dtype;
   if (const auto found = format.problem(table.out_features, table.in_features, "recipe.embedding_group_size"))
     return {nullptr, found->reason, found->key};
   return {qat_embedding(format), {}};
@@ -93,14 +100,16 @@ std::string table_scheme(const RecipeOptions& options) {
                      group > 0 ? fmt::format("_g{}", group) : "");
 }
 
-// "int4_weight_only_g32", "int8dyn_int4_g32", "float8dyn_int4_g64", "int8dyn_int8_row"
+// "int4_weight_only_g32", "int8dyn_int4_g32", "float8dyn_int4_g64", "int8dyn_int8_row", "ternary_weight_only_g64"
 template <const QatScheme& kScheme>
 std::string integer_scheme(const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
   const IntQuantOptions& weight = scheme.weight.integers;
-  std::string name = scheme.input.kind == Kind::none     ? fmt::format("int{}_weight_only", weight.bits)
-                     : scheme.input.kind == Kind::float8 ? fmt::format("float8dyn_int{}", weight.bits)
-                                                         : fmt::format("int8dyn_int{}", weight.bits);
+  const std::string codes =
+      has_few_levels(weight.mapping) ? std::string(grid_name(weight.mapping)) : fmt::format("int{}", weight.bits);
+  std::string name = scheme.input.kind == Kind::none     ? fmt::format("{}_weight_only", codes)
+                     : scheme.input.kind == Kind::float8 ? fmt::format("float8dyn_{}", codes)
+                                                         : fmt::format("int8dyn_{}", codes);
   if (weight.group_size > 0) name += fmt::format("_g{}", weight.group_size);
   if (weight.group_size == 0 && scheme.input.kind == Kind::integer) name += "_row";
   if (weight.mapping == IntMapping::asymmetric) name += "_asym";
@@ -115,15 +124,16 @@ std::string named(const RecipeOptions&) {
 }
 
 constexpr std::string_view kPlainKeys[] = {"keep_weights", "embedding_bits", "embedding_group_size"};
-constexpr std::string_view kGroupKeys[] = {"keep_weights",       "group_size",     "learned_scales",      "scale_lr",
-                                           "asymmetric_weights", "embedding_bits", "embedding_group_size"};
-constexpr std::string_view kInt8Keys[] = {"keep_weights", "learned_scales", "scale_lr", "embedding_bits",
-                                          "embedding_group_size"};
+constexpr std::string_view kGroupKeys[] = {"keep_weights",   "group_size",          "learned_scales",
+                                           "scale_lr",       "asymmetric_weights",  "scale_dtype",
+                                           "embedding_bits", "embedding_group_size"};
+constexpr std::string_view kInt8Keys[] = {"keep_weights", "learned_scales", "scale_lr",
+                                          "scale_dtype",  "embedding_bits", "embedding_group_size"};
 // No asymmetric_weights: a zero point would dequantize pruned elements to non-zero values.
 constexpr std::string_view kSparseKeys[] = {"keep_weights"};
 constexpr std::string_view kSparseGroupKeys[] = {"keep_weights", "group_size"};
-constexpr std::string_view kBitsKeys[] = {"keep_weights",   "learned_scales",      "scale_lr",
-                                          "group_size",     "asymmetric_weights",  "weight_bits",
+constexpr std::string_view kBitsKeys[] = {"keep_weights",   "learned_scales",      "scale_lr",    "group_size",
+                                          "weight_bits",    "asymmetric_weights",  "weight_grid", "scale_dtype",
                                           "embedding_bits", "embedding_group_size"};
 
 }  // namespace
@@ -220,18 +230,19 @@ const Recipe kQatNvfp4WeightOnly{"qat_nvfp4_weight_only",
                                   .embedding_scheme = table_scheme},
                                  plan_expert_layers<kNvfp4WeightOnly>,
                                  plan_table};
-const Recipe kQatInt8DynIntx{"qat_int8dyn_intx",
-                             "trains for int8 activations (per token) and weights of recipe.weight_bits (in groups)",
-                             plan<kInt8DynIntx>,
-                             {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                             {.keys = kBitsKeys,
-                              .required = RequiredLayers::all,
-                              .scheme = integer_scheme<kInt8DynIntx>,
-                              .embedding_scheme = table_scheme},
-                             plan_expert_layers<kInt8DynIntx>,
-                             plan_table};
+const Recipe kQatInt8DynIntx{
+    "qat_int8dyn_intx",
+    "trains for int8 activations (per token) and weights of recipe.weight_bits or weight_grid (in groups)",
+    plan<kInt8DynIntx>,
+    {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
+    {.keys = kBitsKeys,
+     .required = RequiredLayers::all,
+     .scheme = integer_scheme<kInt8DynIntx>,
+     .embedding_scheme = table_scheme},
+    plan_expert_layers<kInt8DynIntx>,
+    plan_table};
 const Recipe kQatIntxWeightOnly{"qat_intx_weight_only",
-                                "trains for weights of recipe.weight_bits (in groups)",
+                                "trains for weights of recipe.weight_bits or weight_grid (in groups)",
                                 plan<kIntxWeightOnly>,
                                 {.output_relative_l2 = 0.1, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
                                 {.keys = kBitsKeys,

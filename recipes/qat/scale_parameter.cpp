@@ -15,8 +15,8 @@ Tensor as_dtype(const Tensor& x, DType dtype) {
 
 }  // namespace
 
-Tensor in_f32(const Tensor& x) {
-  return as_dtype(x, DType::f32);
+Tensor used_scales(const Tensor& parameter, const IntQuantOptions& integers) {
+  return as_dtype(as_dtype(parameter, integers.scale_dtype.value_or(parameter.dtype())), DType::f32);
 }
 
 std::shared_ptr<nn::Parameter> make_scale_parameter(const nn::LinearInfo& layer, const IntQuantOptions& integers) {
@@ -42,14 +42,15 @@ void begin_scales(nn::Parameter& scales, const nn::Parameter& weight, const IntQ
 void contribute_scale_gradient(autograd::Gradient& into, const nn::Parameter& scales, const nn::Parameter& weight,
                                const Tensor& dvalue, const IntQuantOptions& integers) {
   const autograd::Weight::Acquired w = weight.weight().acquire(), s = scales.weight().acquire();
-  const Tensor values = in_f32(s.value()), out = Tensor::empty(values.shape(), DType::f32, values.device());
+  const Tensor values = used_scales(s.value(), integers),
+               out = Tensor::empty(values.shape(), DType::f32, values.device());
   const std::int64_t elements = w.value().size(1) / values.size(1);
   scale_gradient({.w = w.value(),
                   .dvalue = dvalue,
                   .scales = values,
                   .out = out,
                   .options = integers,
-                  .factor = scale_gradient_factor(elements, integers.bits)});
+                  .factor = scale_gradient_factor(elements, integers)});
   const autograd::GradientTarget target = into.target();
   if (target.accumulate)
     accumulate({out, target.tensor});

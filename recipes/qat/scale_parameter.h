@@ -1,5 +1,6 @@
 #pragma once
-// Learned scales of integer weights (LSQ, Esser et al., 2020, arXiv:1902.08153).
+// Learned scales of integer weights (LSQ, Esser et al., 2020, arXiv:1902.08153; few levels: ParetoQ, Liu et al., 2025,
+// arXiv:2502.02631).
 
 #include <memory>
 
@@ -8,7 +9,7 @@
 
 namespace quench::recipes {
 
-// [N, groups] in the layer's dtype, for symmetric integer formats.
+// [N, groups] in the layer's dtype, for integer formats without zero points.
 [[nodiscard]] std::shared_ptr<nn::Parameter> make_scale_parameter(const nn::LinearInfo& layer,
                                                                   const IntQuantOptions& integers);
 
@@ -20,7 +21,7 @@ void begin_scales(nn::Parameter& scales, const nn::Parameter& weight, const IntQ
 void contribute_scale_gradient(autograd::Gradient& into, const nn::Parameter& scales, const nn::Parameter& weight,
                                const Tensor& dvalue, const IntQuantOptions& integers);
 
-// x, or a copy in f32.
-[[nodiscard]] Tensor in_f32(const Tensor& x);
+// The scales that the layer computes with, f32: the parameter's values, rounded to IntQuantOptions::scale_dtype.
+[[nodiscard]] Tensor used_scales(const Tensor& parameter, const IntQuantOptions& integers);
 
 }  // namespace quench::recipes

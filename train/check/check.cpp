@@ -218,6 +218,16 @@ void check_quantization_aware(Checker& checker) {
   if (checker.usable({"recipe.name", "recipe.gguf_scheme"}) && recipe.name != kAutoRecipe &&
       recipes::find_recipe(recipe.name).has_key("gguf_scheme"))
     checker.judge("recipe.gguf_scheme", [&] { (void)require_gguf_scheme(recipe.gguf_scheme, "recipe.gguf_scheme"); });
+  if (recipe.weight_grid != default_config().recipe.weight_grid && checker.usable({"recipe.weight_grid"})) {
+    if (recipe.weight_bits && checker.usable({"recipe.weight_bits"}))
+      checker.report("recipe.weight_bits", "has no effect under recipe.weight_grid {}, which has its own levels",
+                     recipe.weight_grid);
+    if (recipe.asymmetric_weights)
+      checker.report("recipe.asymmetric_weights",
+                     "true is incompatible with recipe.weight_grid {}, whose levels lie "
+                     "around 0",
+                     recipe.weight_grid);
+  }
   if (!checker.usable({"recipe.learned_scales"})) return;
   if (!recipe.learned_scales && recipe.scale_lr != default_config().recipe.scale_lr &&
       checker.usable({"recipe.scale_lr"}))

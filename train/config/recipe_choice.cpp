@@ -1,11 +1,15 @@
 #include "train/config/recipe_choice.h"
 
+#include "core/ops/quantize/weight_grids.h"
+
 namespace quench {
 
 recipes::RecipeOptions simulated_formats(const RecipeSection& recipe) {
   return {.weight_bits = recipe.weight_bits,
           .group_size = recipe.group_size,
           .asymmetric_weights = recipe.asymmetric_weights,
+          .weight_grid = require_weight_grid(recipe.weight_grid, "recipe.weight_grid").mapping,
+          .scale_dtype = dtype_from_string(recipe.scale_dtype),
           .embedding_bits = recipe.embedding_bits,
           .embedding_group_size = recipe.embedding_group_size,
           .gguf_scheme = recipe.gguf_scheme};

@@ -202,6 +202,8 @@ struct RecipeSection {
   std::optional<std::int64_t> weight_bits;
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
+  std::string weight_grid = "int";  // name of a WeightGrid
+  std::string scale_dtype;          // empty: training.dtype
   bool learned_scales = false;
   std::string gguf_scheme = "q4_k_m";  // recipe qat_gguf
   double scale_lr = 1e-2;              // peak, relative

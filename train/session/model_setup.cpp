@@ -100,6 +100,7 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
                                       std::shared_ptr<recipes::HealthRecorder> health,
                                       std::shared_ptr<recipes::DelayedScaling> scaling) {
   const RecipeSection& recipe = config.recipe;
+  const recipes::RecipeOptions formats = simulated_formats(recipe);
   return {.target = target,
           .emulate = recipe.emulate || target.is_cpu(),
           .pad = recipe.pad,
@@ -113,6 +114,8 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .group_size = recipe.group_size,
           .asymmetric_weights = recipe.asymmetric_weights,
           .learned_scales = recipe.learned_scales,
+          .weight_grid = formats.weight_grid,
+          .scale_dtype = formats.scale_dtype,
           .embedding_bits = recipe.embedding_bits,
           .embedding_group_size = recipe.embedding_group_size,
           .gguf_scheme = recipe.gguf_scheme,

@@ -2,6 +2,7 @@
 
 #include "core/ops/quantize/quantize_int.h"
 
+#include <cmath>
 #include <limits>
 
 #include "core/cpu/parallel.h"
@@ -39,29 +40,50 @@ IntParameters choose(const T* x, std::int64_t n, const IntQuantOptions& options,
     smallest = v < smallest || v != v ? v : smallest;
     largest = v > largest || v != v ? v : largest;
   }
+  if (options.mapping == IntMapping::binary) {
+    const float amax = -smallest > largest ? -smallest : largest;
+    if (!std::isfinite(smallest) || !std::isfinite(largest)) return {std::numeric_limits<float>::quiet_NaN(), 0.0f};
+    const FixedMagnitudes fixed(amax);
+    std::int64_t sum = 0;
+    for (std::int64_t k = 0; k < n; ++k) sum += fixed(x[k]);
+    return {binary_scale<T>(fixed.mean(sum, n), amax, stored), 0.0f};
+  }
   return int_parameters<T>(smallest, largest, options.mapping, options.bits, stored,
                            [](float v) { return __builtin_nearbyintf(v); });
 }
 
 struct Converter {
   F32 scale, reciprocal, zero_point, lowest, highest, bottom;
-  bool floats, divides;
+  bool floats, divides, signs, odds;
 
   Converter(const IntParameters& p, const IntQuantOptions& options)
       : scale(broadcast(p.scale)),
         reciprocal(broadcast(1.0f / p.scale)),
         zero_point(broadcast(p.zero_point)),
-        lowest(broadcast(static_cast<float>(int_range(options.bits).lowest))),
-        highest(broadcast(static_cast<float>(int_range(options.bits).highest))),
+        lowest(broadcast(static_cast<float>(int_range(options.bits, options.mapping).lowest))),
+        highest(broadcast(static_cast<float>(int_range(options.bits, options.mapping).highest))),
         bottom(zero_point + lowest * scale),
         floats(options.mapping == IntMapping::float_zero_point),
-        divides(options.division == IntDivision::quotient) {}
+        divides(options.division == IntDivision::quotient),
+        signs(options.mapping == IntMapping::binary),
+        odds(options.mapping == IntMapping::stretched) {}
 
   // Unclamped; the addition maps -0 to 0.
   [[nodiscard]] QUENCH_INLINE F32 rounded(F32 x) const {
     if (floats) return round_even((x - bottom) / scale) + lowest;
+    const F32 one = broadcast(1.0f);
+    if (signs) return select(x < F32{}, -one, select(x >= F32{}, one, x));
+    if (odds) {  // code_of()
+      const F32 half = x * reciprocal * broadcast(0.5f), near = round_even(half);
+      return broadcast(2.0f) * (near - select(near > half, one, F32{})) + one;
+    }
     if (divides) return round_even(x / scale + zero_point) + F32{};
     return round_even(x * reciprocal) + zero_point;
+  }
+  // Lanes that pass gradients on.
+  [[nodiscard]] QUENCH_INLINE I32 in_range(F32 x, F32 code) const {
+    if (signs) return (x >= -scale) & (x <= scale);
+    return (code >= lowest) & (code <= highest);
   }
   // NaN propagates.
   [[nodiscard]] QUENCH_INLINE F32 clamped(F32 code) const {
@@ -173,10 +195,9 @@ void fake_quantize_int_cpu(const FakeQuantizeIntArgs& args) {
                                                     : choose(x + first, shape.group, args.options, stored);
       const Converter convert(p, args.options);
       for_vectors(shape.group, [&](std::int64_t i, auto count) {
-        const F32 code = convert.rounded(load(x + first + i, count));
+        const F32 v = load(x + first + i, count), code = convert.rounded(v);
+        if (bits != nullptr) put_bits(bits, g * shape.group + i, lane_bits(convert.in_range(v, code)), count);
         store(out + first + i, convert.value(convert.clamped(code)), count);
-        if (bits != nullptr)
-          put_bits(bits, g * shape.group + i, lane_bits((code >= convert.lowest) & (code <= convert.highest)), count);
       });
     });
   });

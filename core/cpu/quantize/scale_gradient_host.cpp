@@ -9,8 +9,6 @@ namespace {
 
 template <class T, class G>
 void sum_groups(const ScaleGradientArgs& args) {
-  const IntRange range = int_range(args.options.bits);
-  const auto lowest = static_cast<float>(range.lowest), highest = static_cast<float>(range.highest);
   const std::int64_t groups = args.scales.numel(), elements = args.w.numel() / groups;
   const T* w = args.w.data<T>();
   const G* dvalue = args.dvalue.data<G>();
@@ -21,8 +19,8 @@ void sum_groups(const ScaleGradientArgs& args) {
     const float inverse = 1.0f / scales[g];
     float sum = 0.0f;
     for (std::int64_t i = g * elements; i < (g + 1) * elements; ++i) {
-      const float exact = float(w[i]) * inverse, code = std::nearbyint(exact);
-      sum += float(dvalue[i]) * (code < lowest ? lowest : code > highest ? highest : code - exact);
+      sum += float(dvalue[i]) * scale_slope(float(w[i]) * inverse, args.options.bits, args.options.mapping,
+                                            [](float x) { return std::nearbyint(x); });
     }
     out[g] = sum * args.factor;
   }

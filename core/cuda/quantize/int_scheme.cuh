@@ -86,24 +86,37 @@ struct IntScheme {
   }
 };
 
+// How codes follow from values.
+enum class CodeRule : std::uint8_t { integers, floats, signs, odds };
+__device__ inline CodeRule rule_of(IntMapping mapping) {
+  return mapping == IntMapping::float_zero_point ? CodeRule::floats
+         : mapping == IntMapping::binary         ? CodeRule::signs
+         : mapping == IntMapping::stretched      ? CodeRule::odds
+                                                 : CodeRule::integers;
+}
+
 struct IntConverter {
   float scale, reciprocal, zero_point, lowest, highest, bottom;
-  bool floats, divides;
+  CodeRule rule;
+  bool divides;
 
   __device__ IntConverter(const IntParameters& p, const IntScheme& scheme)
       : scale(p.scale),
         reciprocal(1.0f / p.scale),
         zero_point(p.zero_point),
-        lowest(static_cast<float>(int_range(scheme.bits).lowest)),
-        highest(static_cast<float>(int_range(scheme.bits).highest)),
+        lowest(static_cast<float>(int_range(scheme.bits, scheme.mapping).lowest)),
+        highest(static_cast<float>(int_range(scheme.bits, scheme.mapping).highest)),
         bottom(p.zero_point + lowest * p.scale),
-        floats(scheme.mapping == IntMapping::float_zero_point),
+        rule(rule_of(scheme.mapping)),
         divides(scheme.divides) {}
 
   // Unclamped; the addition maps -0 to 0.
-  template <bool kFloats>
+  template <CodeRule kRule>
   __device__ float rounded(float x) const {
-    if constexpr (kFloats) return rintf((x - bottom) / scale) + lowest;
+    const auto nearest = [](float v) { return rintf(v); };
+    if constexpr (kRule == CodeRule::floats) return rintf((x - bottom) / scale) + lowest;
+    if constexpr (kRule == CodeRule::signs) return code_of(x, IntMapping::binary, nearest);
+    if constexpr (kRule == CodeRule::odds) return code_of(x * reciprocal, IntMapping::stretched, nearest);
     if (divides) return rintf(quotient(x) + zero_point) + 0.0f;
     return rintf(x * reciprocal) + zero_point;
   }
@@ -114,63 +127,74 @@ struct IntConverter {
   }
   // NaN propagates.
   __device__ float clamped(float code) const { return lesser_or_nan(greater_or_nan(code, lowest), highest); }
-  template <bool kFloats>
+  template <CodeRule kRule>
   __device__ float value(float code) const {
-    return kFloats ? code * scale + zero_point : (code - zero_point) * scale;
+    return kRule == CodeRule::floats ? code * scale + zero_point : (code - zero_point) * scale;
   }
 
   // 0 for NaN (whose scale is NaN).
-  template <bool kFloats>
+  template <CodeRule kRule>
   __device__ float code(float x) const {
-    const float code = clamped(rounded<kFloats>(x));
+    const float code = clamped(rounded<kRule>(x));
     return code != code ? 0.0f : code;
   }
   // Dequantized value; true if it was in range.
-  template <bool kFloats>
+  template <CodeRule kRule>
   __device__ bool fake(float& x) const {
-    const float code = rounded<kFloats>(x), inside = clamped(code);
-    x = value<kFloats>(inside);
-    return inside == code;
+    const float code = rounded<kRule>(x), inside = clamped(code);
+    const bool in_range = kRule == CodeRule::signs ? x >= -scale && x <= scale : inside == code;
+    x = value<kRule>(inside);
+    return in_range;
   }
 };
 
 // By element; false: mask bit 0.
 struct ToCode {
-  template <bool kFloats>
+  template <CodeRule kRule>
   __device__ static bool apply(const IntConverter& convert, float& x) {
-    x = convert.code<kFloats>(x);
+    x = convert.code<kRule>(x);
     return true;
   }
 };
 struct ToValue {
-  template <bool kFloats>
+  template <CodeRule kRule>
   __device__ static bool apply(const IntConverter& convert, float& code) {
-    code = convert.value<kFloats>(code);
+    code = convert.value<kRule>(code);
     return true;
   }
 };
 struct ToFake {
-  template <bool kFloats>
+  template <CodeRule kRule>
   __device__ static bool apply(const IntConverter& convert, float& x) {
-    return convert.fake<kFloats>(x);
+    return convert.fake<kRule>(x);
   }
 };
 
 // Vector within a group; bit i: element i's mask.
-template <class Body, bool kFloats>
+template <class Body, CodeRule kRule>
 __device__ std::uint32_t apply_as(const IntConverter& convert, Piece& piece) {
   std::uint32_t bits = 0;
 #pragma unroll
-  for (int i = 0; i < kPiece; ++i) bits |= Body::template apply<kFloats>(convert, piece[i]) ? 1u << i : 0u;
+  for (int i = 0; i < kPiece; ++i) bits |= Body::template apply<kRule>(convert, piece[i]) ? 1u << i : 0u;
   return bits;
 }
 template <class Body>
 __device__ std::uint32_t apply_to(const IntConverter& convert, Piece& piece) {
-  return convert.floats ? apply_as<Body, true>(convert, piece) : apply_as<Body, false>(convert, piece);
+  switch (convert.rule) {
+    case CodeRule::floats: return apply_as<Body, CodeRule::floats>(convert, piece);
+    case CodeRule::signs: return apply_as<Body, CodeRule::signs>(convert, piece);
+    case CodeRule::odds: return apply_as<Body, CodeRule::odds>(convert, piece);
+    default: return apply_as<Body, CodeRule::integers>(convert, piece);
+  }
 }
 template <class Body>
 __device__ bool apply_to(const IntConverter& convert, float& x) {
-  return convert.floats ? Body::template apply<true>(convert, x) : Body::template apply<false>(convert, x);
+  switch (convert.rule) {
+    case CodeRule::floats: return Body::template apply<CodeRule::floats>(convert, x);
+    case CodeRule::signs: return Body::template apply<CodeRule::signs>(convert, x);
+    case CodeRule::odds: return Body::template apply<CodeRule::odds>(convert, x);
+    default: return Body::template apply<CodeRule::integers>(convert, x);
+  }
 }
 
 }  // namespace quench::cuda

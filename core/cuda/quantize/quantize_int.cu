@@ -55,14 +55,48 @@ __global__ __launch_bounds__(kThreads) void scales_kernel(const T* x, float* sca
   }
 }
 
+// IntMapping::binary, one warp per group.
+template <class T>
+__global__ __launch_bounds__(kThreads) void mean_scales_kernel(const T* x, float* scales, std::int64_t count,
+                                                               std::int64_t group, bool wide, DType stored) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t step = std::int64_t{gridDim.x} * kWarps;
+  for (std::int64_t g = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; g < count; g += step) {
+    const T* from = x + g * group;
+    const std::int64_t whole = group / kPiece * kPiece;
+    const bool has_rest = whole + lane < group;
+    Extremes<T> own = Extremes<T>::none();
+    for (std::int64_t i = std::int64_t{lane} * kPiece; i < whole; i += 32 * kPiece)
+      own.widen(load_packed_piece(from + i, wide));
+    if (has_rest) own.widen(Extremes<T>::of(from[whole + lane]));
+    own = over_lanes<32>(own);
+    const float smallest = own.smallest(), largest = own.largest(), amax = greater_or_nan(-smallest, largest);
+    const FixedMagnitudes fixed(amax);
+    long long sum = 0;
+    for (std::int64_t i = std::int64_t{lane} * kPiece; i < whole; i += 32 * kPiece) {
+      const Piece piece = unpack(load_packed_piece(from + i, wide));
+#pragma unroll
+      for (int k = 0; k < kPiece; ++k) sum += fixed(piece[k]);
+    }
+    if (has_rest) sum += fixed(float(from[whole + lane]));
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
+    if (lane == 0) scales[g] = binary_scale<T>(fixed.mean(sum, group), amax, stored);
+  }
+}
+
 template <class T>
 void choose_scales(const OpLaunch& launch, const Tensor& x, const Tensor& scales, const Tensor& zero_points,
                    const IntQuantOptions& options) {
   const IntRows shape(x, options);
   const std::int64_t count = shape.rows * shape.groups;
-  launch(scales_kernel<T>, dim3(strided_grid(launch.device(), count, kWarps, 8, 4)), kThreads, 0, x.data<T>(),
-         scales.data<float>(), zero_points.defined() ? zero_points.data<float>() : nullptr, count, shape.group,
-         shape.in_pieces() && aligned(x.raw_data()), IntScheme(options));
+  const dim3 grid(strided_grid(launch.device(), count, kWarps, 8, 4));
+  const bool wide = shape.in_pieces() && aligned(x.raw_data());
+  if (options.mapping == IntMapping::binary)
+    return launch(mean_scales_kernel<T>, grid, kThreads, 0, x.data<T>(), scales.data<float>(), count, shape.group, wide,
+                  options.scale_dtype.value_or(DType::f32));
+  launch(scales_kernel<T>, grid, kThreads, 0, x.data<T>(), scales.data<float>(),
+         zero_points.defined() ? zero_points.data<float>() : nullptr, count, shape.group, wide, IntScheme(options));
 }
 
 template <class In>
@@ -310,8 +344,8 @@ void fake_quantize_int_cuda(const FakeQuantizeIntArgs& args) {
   const OpLaunch launch("fake_quantize_int", {&args.x, &args.out, &args.mask, &args.scales, &args.zero_points});
   std::uint8_t* mask = args.mask.defined() ? args.mask.data<std::uint8_t>() : nullptr;
   const IntRows shape(args.x, args.options);
-  const bool one_pass =
-      !args.scales.defined() && shape.in_pieces() && aligned(args.x.raw_data()) && aligned(args.out.raw_data());
+  const bool one_pass = !args.scales.defined() && args.options.mapping != IntMapping::binary && shape.in_pieces() &&
+                        aligned(args.x.raw_data()) && aligned(args.out.raw_data());
   dispatch<float, bfloat16>(args.x.dtype(), "fake_quantize_int", [&]<class T>() {
     switch (one_pass ? shape.group : 0) {
       case 8: return fake_groups<T, 1>(launch, args, mask);

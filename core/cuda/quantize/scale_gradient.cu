@@ -11,8 +11,8 @@ constexpr int kThreads = 256;
 template <class T, class G, int kLanes>
 __global__ __launch_bounds__(kThreads) void scale_gradient_kernel(const T* w, const G* dvalue, const float* scales,
                                                                   float* out, std::int64_t groups,
-                                                                  std::int64_t elements, bool wide, float lowest,
-                                                                  float highest, float factor) {
+                                                                  std::int64_t elements, bool wide, int bits,
+                                                                  IntMapping mapping, float factor) {
   const std::int64_t group = std::int64_t{blockIdx.x} * (kThreads / kLanes) + threadIdx.x / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   float sum = 0.0f;
@@ -25,8 +25,7 @@ __global__ __launch_bounds__(kThreads) void scale_gradient_kernel(const T* w, co
       const Piece value = load_piece(w + first + i, wide, here), gradient = load_piece(dvalue + first + i, wide, here);
 #pragma unroll
       for (int k = 0; k < kPiece; ++k) {
-        const float exact = value[k] * inverse, code = rintf(exact);
-        const float slope = code < lowest ? lowest : code > highest ? highest : code - exact;
+        const float slope = scale_slope(value[k] * inverse, bits, mapping, [](float x) { return rintf(x); });
         if (k < here) sum += gradient[k] * slope;
       }
     }
@@ -38,7 +37,6 @@ __global__ __launch_bounds__(kThreads) void scale_gradient_kernel(const T* w, co
 
 template <class T, class G>
 void launch_scale_gradient(const OpLaunch& launch, const ScaleGradientArgs& args) {
-  const IntRange range = int_range(args.options.bits);
   const std::int64_t groups = args.scales.numel(), elements = args.w.numel() / groups;
   const T* w = args.w.data<T>();
   const G* dvalue = args.dvalue.data<G>();
@@ -46,8 +44,8 @@ void launch_scale_gradient(const OpLaunch& launch, const ScaleGradientArgs& args
   const auto run = [&]<int kLanes>() {
     constexpr int kGroups = kThreads / kLanes;
     launch(scale_gradient_kernel<T, G, kLanes>, static_cast<unsigned>((groups + kGroups - 1) / kGroups), kThreads, 0, w,
-           dvalue, args.scales.data<float>(), args.out.data<float>(), groups, elements, wide,
-           static_cast<float>(range.lowest), static_cast<float>(range.highest), args.factor);
+           dvalue, args.scales.data<float>(), args.out.data<float>(), groups, elements, wide, args.options.bits,
+           args.options.mapping, args.factor);
   };
   if (elements <= 4 * kPiece) return run.template operator()<4>();
   if (elements <= 8 * kPiece) return run.template operator()<8>();

@@ -3,8 +3,9 @@
 //
 // Values: f32/bf16, contiguous, rank >= 1. Scales: each step rounded to the dtype of x, stored in f32. Codes per
 // IntDivision; value = (code - zero_point) * scale in f32, rounded once, to nearest even. IntMapping::float_zero_point:
-// code = clamp(round((x - (zero_point + lowest * scale)) / scale) + lowest), value = code * scale + zero_point. NaN/Inf
-// makes its group NaN. The group size divides the last axis.
+// code = clamp(round((x - (zero_point + lowest * scale)) / scale) + lowest), value = code * scale + zero_point.
+// Mappings of few levels: codes of affine_int.h, IntDivision::reciprocal always. NaN/Inf makes its group NaN. The group
+// size divides the last axis.
 
 #include <optional>
 
@@ -65,7 +66,7 @@ extern constinit KernelSlot<IntDequantizeArgs> int_dequantize_slot;
                                     const IntQuantOptions& options);
 
 // out: dequantized, dtype of x; may alias x. mask: u8 [.., ceil(C / 8)], optional; bit i % 8 of byte i / 8 is set if
-// element i's rounded code is in range (straight-through estimator).
+// element i's rounded code is in range, of IntMapping::binary if |x| <= scale (straight-through estimator).
 struct FakeQuantizeIntArgs {
   Tensor x, out, mask;
   Tensor scales{}, zero_points{};  // undefined: computed here

@@ -17,7 +17,8 @@ void scale_gradient(const ScaleGradientArgs& args) {
   };
   check_matrix("w", args.w);
   check_matrix("dvalue", args.dvalue);
-  QUENCH_CHECK(args.options.mapping == IntMapping::symmetric, "{}: codes with zero points", kOp);
+  QUENCH_CHECK(args.options.mapping == IntMapping::symmetric || has_few_levels(args.options.mapping),
+               "{}: codes with zero points", kOp);
   const Shape shape{args.w.size(0), int_groups(kOp, args.w.size(1), args.options)};
   for (const auto& [name, t] : {std::pair{"scales", args.scales}, std::pair{"out", args.out}}) {
     check_tensor(kOp, name, t, shape, DType::f32);
@@ -27,8 +28,9 @@ void scale_gradient(const ScaleGradientArgs& args) {
   if (args.w.numel() > 0) scale_gradient_slot(args.w.device().type, args);
 }
 
-float scale_gradient_factor(std::int64_t elements, int bits) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(elements) * int_range(bits).highest));
+float scale_gradient_factor(std::int64_t elements, const IntQuantOptions& options) {
+  const int largest = int_range(options.bits, options.mapping).highest;
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(elements) * largest));
 }
 
 }  // namespace quench

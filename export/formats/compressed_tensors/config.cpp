@@ -188,8 +188,7 @@ bool is_of_attention(const Json& group) {
 std::string compressed_problem(const Scheme& scheme) {
   const OperandScheme& w = scheme.weights;
   if (w.blocks) return "its blocks are those of GGUF";
-  if (w.mapping != IntMapping::symmetric && w.mapping != IntMapping::asymmetric)
-    return "its zero points are no integers";
+  if (!w.symmetric() && w.mapping != IntMapping::asymmetric) return "its zero points are no integers";
   if (w.element == ElementFormat::e3m2 || w.element == ElementFormat::e5m2)
     return fmt::format("it has no {} elements", to_string(*w.element));
   return {};

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/gguf_types/bit_layouts.h"
 #include "core/number/float4.h"
 #include "core/ops/elementwise.h"
 #include "core/system/file.h"
@@ -28,6 +29,8 @@ using Metadata = std::vector<std::pair<std::string, GgufValue>>;
 
 std::optional<BlockType> blocks_of(const OperandScheme& scheme) {
   if (scheme.blocks) return scheme.blocks;
+  if (has_few_levels(scheme.mapping) && scheme.group_size == kSuperBlock)
+    return scheme.mapping == IntMapping::stretched ? BlockType::q2_k : BlockType::tq2_0;
   if (scheme.sharing != ScaleSharing::group || scheme.group_size != 32 || !scheme.symmetric()) return std::nullopt;
   if (!scheme.element) {
     if (scheme.bits == 8) return BlockType::q8_0;
@@ -38,9 +41,29 @@ std::optional<BlockType> blocks_of(const OperandScheme& scheme) {
   return std::nullopt;
 }
 
-// 32 values and their scale.
+// 256 codes under one scale.
+void put_super_block(const std::int8_t* codes, float16 scale, BlockType type, std::uint8_t* block) {
+  std::uint8_t digits[kSuperBlock];
+  const bool odd = type == BlockType::q2_k;
+  for (int i = 0; i < kSuperBlock; ++i) digits[i] = static_cast<std::uint8_t>(odd ? (codes[i] + 3) / 2 : codes[i] + 1);
+  if (odd) {
+    // digit * (2 * scale) - 3 * scale, exact in f32
+    constexpr std::uint8_t kScaleAndMinimum = 2 | 3 << 4;
+    std::memset(block, kScaleAndMinimum, 16);
+    put_quarters(digits, block + 16);
+    std::memcpy(block + 80, &scale.bits, sizeof scale.bits);
+    std::memcpy(block + 82, &scale.bits, sizeof scale.bits);
+    return;
+  }
+  put_quarters(digits, block);
+  std::memcpy(block + 64, &scale.bits, sizeof scale.bits);
+}
+
+// The values of a group and their scale.
 void put_block(const QuantizedWeight& q, BlockType type, std::int64_t group, std::uint8_t* block) {
-  const std::int64_t at = group * 32;
+  const std::int64_t at = group * block_format(type).elements;
+  if (block_format(type).elements == kSuperBlock)
+    return put_super_block(q.codes.data<std::int8_t>() + at, q.scales.data<float16>()[group], type, block);
   if (type == BlockType::mxfp4) {
     const auto* packed = static_cast<const std::uint8_t*>(q.codes.raw_data()) + at / 2;
     const auto code = [&](int i) { return static_cast<std::uint8_t>(packed[i / 2] >> (i % 2 * 4) & 0xF); };

@@ -75,7 +75,7 @@ struct TorchaoClass {
 
 bool is_integers(const OperandScheme& s) {
   return !s.element && !s.blocks && (s.sharing == ScaleSharing::row || s.sharing == ScaleSharing::group) &&
-         (s.mapping == IntMapping::symmetric || s.mapping == IntMapping::asymmetric);
+         (s.symmetric() || s.mapping == IntMapping::asymmetric);
 }
 
 // 8-bit, symmetric.

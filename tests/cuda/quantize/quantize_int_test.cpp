@@ -9,8 +9,14 @@
 namespace quench::testing {
 namespace {
 
-constexpr IntMapping kMappings[] = {IntMapping::symmetric, IntMapping::symmetric_no_clipping, IntMapping::asymmetric,
-                                    IntMapping::float_zero_point, IntMapping::truncated_zero_point};
+constexpr IntMapping kMappings[] = {IntMapping::symmetric,
+                                    IntMapping::symmetric_no_clipping,
+                                    IntMapping::asymmetric,
+                                    IntMapping::float_zero_point,
+                                    IntMapping::truncated_zero_point,
+                                    IntMapping::binary,
+                                    IntMapping::ternary,
+                                    IntMapping::stretched};
 
 Tensor empty_like_on_gpu(const Tensor& t) {
   return Tensor::empty(t.shape(), t.dtype(), on_gpu(Tensor::zeros({1}, DType::f32)).device());
@@ -75,7 +81,8 @@ TEST(CudaQuantizeInt, RowsOfEveryLengthMatchTheCpu) {
                                    {{300, 24}, 24}, {{3, 4096}, 512}, {{3, 6144}, 768}, {{1, 65536}, 0}};
   for (const auto& [shape, group] : cases)
     for (const DType dtype : {DType::f32, DType::bf16})
-      for (const IntMapping mapping : {IntMapping::asymmetric, IntMapping::symmetric})
+      for (const IntMapping mapping : {IntMapping::asymmetric, IntMapping::symmetric, IntMapping::binary,
+                                       IntMapping::ternary, IntMapping::stretched})
         for (const std::int64_t shift : {0, 1})
           for (const bool unusual : {false, true}) {
             const IntQuantOptions options{.bits = mapping == IntMapping::symmetric ? 4 : 8,

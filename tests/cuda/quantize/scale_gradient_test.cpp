@@ -8,12 +8,18 @@ namespace {
 
 using namespace testing;
 
+constexpr std::pair<std::int64_t, IntMapping> kCases[] = {
+    {0, IntMapping::symmetric},  {3, IntMapping::symmetric},  {8, IntMapping::symmetric},  {12, IntMapping::symmetric},
+    {24, IntMapping::symmetric}, {32, IntMapping::symmetric}, {64, IntMapping::symmetric}, {96, IntMapping::symmetric},
+    {0, IntMapping::binary},     {32, IntMapping::binary},    {12, IntMapping::ternary},   {64, IntMapping::ternary},
+    {3, IntMapping::stretched},  {32, IntMapping::stretched}, {96, IntMapping::stretched}};
+
 // The lanes of a group sum in another order than the CPU.
 TEST(CudaScaleGradient, MatchesCpu) {
   Generator random(1);
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const std::int64_t group : {0, 3, 8, 12, 24, 32, 64, 96}) {
-      const IntQuantOptions options{.bits = 4, .group_size = group};
+    for (const auto& [group, mapping] : kCases) {
+      const IntQuantOptions options{.bits = 4, .mapping = mapping, .group_size = group};
       const Tensor w = random.normal({37, 192}, dtype),
                    dvalue = random.normal({37, 192}, group == 32 ? DType::bf16 : DType::f32);
       const Tensor scales = int_scales(w, options).scales;

@@ -21,6 +21,8 @@ double least_sqnr(const OperandScheme& s) {
     return bits > 6 ? 34 : bits > 4 ? 17 : bits > 3 ? 15 : bits > 2.5 ? 11 : bits > 2.1 ? 10 : 7;
   }
   if (s.element) return s.bits == 8 ? 28 : s.bits == 6 ? 27 : 16;
+  if (has_few_levels(s.mapping))  // 2/3 of the amax leaves most of a row 0
+    return s.mapping == IntMapping::binary ? 4 : s.mapping == IntMapping::stretched ? 6 : 2;
   constexpr double kOfRows[] = {0, 0, 2, 8, 14, 20, 27, 33, 39};
   return kOfRows[s.bits];
 }
@@ -63,7 +65,7 @@ TEST(Rtn, IntegersMatchFakeQuantization) {
     const Tensor w = normal_weight({32, 256}, dtype, 2);
     for (const Scheme& scheme : scheme_table()) {
       const OperandScheme& s = scheme.weights;
-      if (s.element || s.blocks || s.mapping != IntMapping::symmetric) continue;
+      if (s.element || s.blocks || !s.symmetric()) continue;
       const Tensor fake = Tensor::empty(w.shape(), dtype);
       fake_quantize_int({.x = w,
                          .out = fake,
@@ -102,7 +104,8 @@ TEST(Rtn, ZeroGroupsStayZero) {
   const Tensor w = Tensor::zeros({4, 512}, DType::f32);
   for (const Scheme& scheme : scheme_table()) {
     const Tensor values = unpacked(pack(rtn(w, scheme.weights, "w"), "w"));
-    for (std::int64_t i = 0; i < values.numel(); ++i) ASSERT_EQ(values.data<float>()[i], 0.0f) << scheme.name;
+    for (std::int64_t i = 0; i < values.numel(); ++i)
+      ASSERT_LE(std::abs(values.data<float>()[i]), 0x1.8p-125f) << scheme.name << ", 3 times the least scale";
   }
 }
 
@@ -187,6 +190,8 @@ TEST(SchemeTable, NamesOfOtherProgramsNameOurs) {
     EXPECT_THAT(refusal_of_scheme([&, text = name] { (void)require_scheme(text, "--scheme"); }),
                 HasSubstr(fmt::format("'{}' is unknown; did you mean {} (", name, first)));
   }
+  EXPECT_EQ(similar_schemes("ternary_g256").front(), "ternary_weight_only_g256");
+  EXPECT_EQ(similar_schemes("seq2").front(), "seq_weight_only_g64");
   EXPECT_TRUE(similar_schemes("quux").empty());
   EXPECT_THAT(refusal_of_scheme([] { (void)require_scheme("int1_weight_only_g64", "--scheme"); }),
               HasSubstr("use int1_weight_only_g64_asym or int2_weight_only_g64"));

@@ -1,3 +1,4 @@
+#include "core/ops/quantize/weight_grids.h"
 #include "recipes/recipe.h"
 #include "train/config/fields/section_fields.h"
 #include "train/config/recipe_choice.h"
@@ -10,6 +11,12 @@ std::vector<std::string> recipe_names() {
   std::vector<std::string> names;
   for (const recipes::Recipe& recipe : recipes::recipe_table()) names.emplace_back(recipe.name);
   names.emplace_back(kAutoRecipe);
+  return names;
+}
+
+std::vector<std::string> weight_grids() {
+  std::vector<std::string> names;
+  for (const WeightGrid& grid : kWeightGrids) names.emplace_back(grid.name);
   return names;
 }
 
@@ -67,10 +74,19 @@ void add_recipe_fields(Fields& fields) {
             "Group size of integer weights in quantization-aware training; 0: a row.", "32");
   add_field(fields, "recipe.asymmetric_weights", QUENCH_MEMBER(recipe.asymmetric_weights), any_value(), guarded,
             "Integer weights with zero points in quantization-aware training.");
+  add_field(
+      fields, "recipe.weight_grid", QUENCH_MEMBER(recipe.weight_grid), one_of(weight_grids()), guarded,
+      "Weights of qat_intx recipes: int, integers of weight_bits; with a scale s by group binary (-s, s), ternary "
+      "(-s, 0, s), seq (-3s, -s, s, 3s), meant for learned_scales.");
+  add_field(fields, "recipe.scale_dtype", QUENCH_MEMBER(recipe.scale_dtype),
+            {.nullable = true, .choices = {"bf16", "f16"}}, guarded,
+            "Scales of integer weights are rounded to it in the forward pass, as the export stores them: f16 for GGUF.",
+            "<training.dtype>");
   add_field(fields, "recipe.gguf_scheme", QUENCH_MEMBER(recipe.gguf_scheme), any_value(), guarded,
             "GGUF type or mix that qat_gguf trains for: q4_0, q3_k, q4_k_m, ...; the export writes it by default.");
   add_field(fields, "recipe.learned_scales", QUENCH_MEMBER(recipe.learned_scales), any_value(), guarded,
-            "Learned step size quantization (LSQ): train the scales of symmetric integer weights, initialized from the "
+            "Learned step size quantization (LSQ): train the scales of integer weights without zero points, "
+            "initialized from the "
             "weights.");
   add_field(fields, "recipe.scale_lr", QUENCH_MEMBER(recipe.scale_lr), between(0, 1), free,
             "Peak learning rate of learned scales, relative: AdamW moves a scale by about this share a step. It "
