@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/scale_gradient.h"
 #include "core/ops/quantize/weight_grids.h"
+#include "nn/modules/low_rank_adapter.h"
 #include "nn/optim/table.h"
 #include "recipes/qat/scale_parameter.h"
 #include "tests/core/ops/op_testing.h"
@@ -22,7 +25,7 @@ using testing::random_matrix;
 
 constexpr std::int64_t kBatch = 12, kOutputs = 6, kInputs = 32;
 
-LinearCase some_case(DType dtype = DType::f32) {
+LinearCase layer_case(DType dtype = DType::f32) {
   return {random_matrix(kBatch, kInputs, 1, 1.0f, dtype), random_matrix(kOutputs, kInputs, 2, 0.3f, dtype),
           random_matrix(kBatch, kOutputs, 3, 1.0f, dtype)};
 }
@@ -41,7 +44,7 @@ std::vector<float> product(const Tensor& a, const Tensor& b, bool transpose_a, b
 }
 
 TEST(FewLevelLayers, ComputeWithTheLevelsAndPassGradientsInRange) {
-  const LinearCase c = some_case();
+  const LinearCase c = layer_case();
   for (const WeightGrid& grid : few_level_grids())
     for (const std::int64_t group : {0, 8}) {
       SCOPED_TRACE(fmt::format("{} group {}", grid.name, group));
@@ -93,7 +96,7 @@ struct LearnedLayer {
 };
 
 TEST(FewLevelLayers, LearnedScalesBeginAsThoseOfTheWeightAndHaveTheFormulasGradient) {
-  const LinearCase c = some_case();
+  const LinearCase c = layer_case();
   for (const WeightGrid& grid : few_level_grids())
     for (const std::int64_t group : {0, 8})
       for (const std::optional<DType> scale_dtype : {std::optional<DType>(), std::optional(DType::f16)}) {
@@ -106,8 +109,7 @@ TEST(FewLevelLayers, LearnedScalesBeginAsThoseOfTheWeightAndHaveTheFormulasGradi
         for (std::int64_t i = 0; i < first.numel(); ++i) first.data<float>()[i] *= 0.789f;
         layer.scales->mark_changed();
         const Tensor used = used_scales(first, format.integers);
-        if (scale_dtype)
-          for (const float scale : floats(used)) EXPECT_EQ(scale, float(float16(scale)));
+        for (const float scale : floats(used)) EXPECT_EQ(scale, scale_dtype ? float(float16(scale)) : scale);
         const FakeQuantized w = fake_quantize(c.w, format, true, used);
         EXPECT_EQ(floats(layer.run(c)), product(c.x, w.values, false, true));
         const Tensor dw = Tensor::empty({kOutputs, kInputs}, DType::f32), ds = Tensor::empty(first.shape(), DType::f32);
@@ -129,7 +131,7 @@ TEST(FewLevelLayers, LearnedScalesBeginAsThoseOfTheWeightAndHaveTheFormulasGradi
 
 // The error of a layer that learns the products of another weight, at the end.
 double learned_error(const RecipeOptions& options) {
-  const LinearCase first = some_case();
+  const LinearCase first = layer_case();
   LinearCase c = first;
   const Tensor wanted = random_matrix(kOutputs, kInputs, 2, 0.3f, DType::f32);
   const LearnedLayer layer(first, options);
@@ -195,7 +197,7 @@ TEST(FewLevelLayers, ExpertsHaveScalesOfTheirValues) {
 }
 
 TEST(FewLevelLayers, AdaptersTakePartInTheLevels) {
-  const LinearCase c = some_case();
+  const LinearCase c = layer_case();
   const auto adapter = std::make_shared<nn::LowRankAdapter>(std::vector<nn::LowRankPiece>{{"q_proj", 0, 6, 0, 2, 0.5f}},
                                                             kInputs, nn::ParameterOptions{});
   std::uint64_t stream = 30;

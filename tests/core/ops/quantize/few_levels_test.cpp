@@ -17,7 +17,6 @@ using testing::floats;
 using ::testing::HasSubstr;
 using testing::of;
 using testing::random_tensor;
-using testing::same_bytes;
 
 constexpr IntMapping kGrids[] = {IntMapping::binary, IntMapping::ternary, IntMapping::stretched};
 
@@ -88,7 +87,7 @@ TEST(FewLevels, ValuesAreThoseOfTheDefinitionInEveryGroup) {
       const IntQuantOptions options{.mapping = mapping, .group_size = group};
       const IntQuantized q = quantize_int(x, options);
       const Fake made = faked(x, options);
-      EXPECT_TRUE(same_bytes(dequantize_int(q.codes, q.scales, DType::f32, options), of({7, 120}, made.values)));
+      EXPECT_EQ(floats(dequantize_int(q.codes, q.scales, DType::f32, options)), made.values);
       const std::int64_t size = group > 0 ? group : 120;
       const IntRange range = int_range(4, mapping);
       for (std::int64_t i = 0; i < x.numel(); ++i) {
@@ -100,7 +99,8 @@ TEST(FewLevels, ValuesAreThoseOfTheDefinitionInEveryGroup) {
         const float bound = mapping == IntMapping::binary    ? scale
                             : mapping == IntMapping::ternary ? 1.5f * scale
                                                              : 4 * scale;
-        if (std::abs(std::abs(w) - bound) > 1e-5f * bound) EXPECT_EQ(made.passes[at] != 0, std::abs(w) < bound) << i;
+        if (std::abs(std::abs(w) - bound) < 1e-5f * bound) continue;
+        EXPECT_EQ(made.passes[at] != 0, std::abs(w) < bound) << i;
       }
     }
 }
