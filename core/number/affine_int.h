@@ -1,7 +1,7 @@
 #pragma once
 // Affine integer quantization, 1 to 8 bits: value ~ (code - zero_point) * scale. TorchAO's formulas for dynamic scales.
-// Grids of two, three and four levels: those of ParetoQ (Liu et al., 2025, arXiv:2502.02631, equations 6 and 7), as odd
-// or ternary codes of integers without zero points.
+// Grids of two, three and four levels: those of ParetoQ (Liu et al., 2025, arXiv:2502.02631), as codes -1 to 1 or odd
+// codes -3 to 3 of integers without zero points.
 
 #include <cstdint>
 
@@ -79,7 +79,7 @@ struct FixedMagnitudes {
   }
 };
 
-// Of IntMapping::binary, rounded to T, the values' dtype, and to `stored`. NaN where `amax` is not finite.
+// Scale of IntMapping::binary, rounded to T, the values' dtype, and to `stored`. NaN where `amax` is not finite.
 template <class T>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float binary_scale(float mean, float amax, DType stored) noexcept {
   if (!(amax <= kLargestF32)) return bit_cast<float>(kF32QuietNan);

@@ -57,6 +57,7 @@ enum Trait : std::uint32_t {
   kCalibratedInputs = 1u << 27,
   kAsymmetricInputs = 1u << 28,
   kInputsNotByTensor = 1u << 29,
+  kGroupsOf256 = 1u << 30,
 };
 constexpr Trait operator|(Trait a, Trait b) {
   return static_cast<Trait>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -90,6 +91,7 @@ Trait traits_of(const ExportedWeights& exported) {
   add(kMxOrNvfp4, weights.scale != ScaleForm::high_precision);
   add(kInGroups, weights.sharing == ScaleSharing::group);
   add(kGroupsNot128, weights.group_size != 128);
+  add(kGroupsOf256, weights.group_size == 256);
   add(kTensorScale, weights.sharing == ScaleSharing::tensor);
   const auto& inputs = exported.scheme->inputs;
   add(kWeightOnly, !inputs);
@@ -138,6 +140,7 @@ constexpr Rule kRules[] = {
     {kVllm, kCompressed, kExperts | kFloat8 | kTensorScale | kInputsNotByTensor, refused,
      "vLLM supports float8 experts with a scale a tensor under a calibrated input scale only"},
     {kVllm, kCompressed, kFusedExperts, not_tried, ""},
+    {kVllm, kCompressed, kIntegers | kGroupsOf256, not_tried, "groups of 256"},
     {kVllm, kCompressed, kIntegers | kFloatInputs, runs, "on Hopper GPUs only (compute capability 9.0)"},
     {kVllm, kCompressed, kMx | kWeightOnly, runs, "on GPUs; with MX tensor cores, inputs are quantized too"},
     {kVllm, kCompressed, kMxOrNvfp4, runs, "on GPUs"},

@@ -1,5 +1,6 @@
 #include "train/run_export/export_model.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -190,6 +191,31 @@ void warn_of_readers(const RunConfig& config, const ExportFormat& format, const 
   }
 }
 
+// Without a scheme in the config, where the format has some but not the trained one.
+void warn_of_trained_scheme(const RunConfig& config, const ExportFormat& format) {
+  const Scheme* trained = simulated_scheme(config);
+  if (trained == nullptr || !config.export_model->quantization.scheme.empty()) return;
+  const std::string problem = format.problem(*trained);
+  const auto stores = [&](const Scheme& scheme) { return format.problem(scheme).empty(); };
+  if (problem.empty() || !std::ranges::any_of(scheme_table(), stores)) return;
+  QUENCH_LOG_WARN("export: the run trains {}, which format {} cannot store ({}); the weights are stored unquantized",
+                  trained->name, format.name, problem);
+}
+
+// Scales of integers that the file rounds further than training did.
+void warn_of_rounded_scales(const RunConfig& config, const QuantizationRules& rules) {
+  const Scheme* trained = simulated_scheme(config);
+  if (trained == nullptr || rules.scheme != trained || !recipes::find_recipe(config.recipe.name).has_key("scale_dtype"))
+    return;
+  const DType used = dtype_from_string(config.recipe.scale_dtype).value_or(config.training.dtype),
+              stored = rules.scale_dtype.value_or(export_dtype(config));
+  if (stored == used || stored == DType::f32 || (used == DType::bf16 && stored == DType::f16)) return;
+  QUENCH_LOG_WARN(
+      "export: scales are trained in {} and stored in {}, so that values differ by a rounding; "
+      "recipe.scale_dtype \"{}\" trains what is stored",
+      to_string(used), to_string(stored), to_string(stored));
+}
+
 void warn_of_fused_layers(const RunConfig& config, const ExportFormat& format, const std::vector<ModelTensor>& tensors,
                           const QuantizationRules& rules) {
   const std::string& reader = config.export_model->reader;
@@ -216,6 +242,7 @@ void require_exportable(const RunSession& session) {
     if (nn::ModelConfig stored = setup.config; format.fold != nullptr) format.fold(tensors, stored);
     (void)pruned_weights(*setup.model, *config.export_model);
     if (config.export_model->quantization.scheme.empty()) warn_of_readers(config, format, nullptr, {});
+    warn_of_trained_scheme(config, format);
     const QuantizationSection quantization =
         section_of_method(config.export_model->quantization, quantizers().front().name);
     if (auto rules = export_rules(config, quantization, setup, tensors)) {
@@ -228,6 +255,7 @@ void require_exportable(const RunSession& session) {
       const TrainedScheme trained = trained_scheme(config, *setup.model, setup.conversion);
       trained.require_kept_codes(tensors, *rules);
       trained.warn_of_others(tensors, *rules);
+      warn_of_rounded_scales(config, *rules);
       try {
         require_readable_table(format, *rules, setup.config);
       } catch (const Error& error) {

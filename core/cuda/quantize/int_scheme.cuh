@@ -178,23 +178,26 @@ __device__ std::uint32_t apply_as(const IntConverter& convert, Piece& piece) {
   for (int i = 0; i < kPiece; ++i) bits |= Body::template apply<kRule>(convert, piece[i]) ? 1u << i : 0u;
   return bits;
 }
-template <class Body>
+// `kFewLevels`: has_few_levels() of the mapping; kernels of their own cost the others no registers.
+template <class Body, bool kFewLevels>
 __device__ std::uint32_t apply_to(const IntConverter& convert, Piece& piece) {
-  switch (convert.rule) {
-    case CodeRule::floats: return apply_as<Body, CodeRule::floats>(convert, piece);
-    case CodeRule::signs: return apply_as<Body, CodeRule::signs>(convert, piece);
-    case CodeRule::odds: return apply_as<Body, CodeRule::odds>(convert, piece);
-    default: return apply_as<Body, CodeRule::integers>(convert, piece);
+  if constexpr (kFewLevels) {
+    if (convert.rule == CodeRule::signs) return apply_as<Body, CodeRule::signs>(convert, piece);
+    if (convert.rule == CodeRule::odds) return apply_as<Body, CodeRule::odds>(convert, piece);
+  } else if (convert.rule == CodeRule::floats) {
+    return apply_as<Body, CodeRule::floats>(convert, piece);
   }
+  return apply_as<Body, CodeRule::integers>(convert, piece);
 }
-template <class Body>
+template <class Body, bool kFewLevels>
 __device__ bool apply_to(const IntConverter& convert, float& x) {
-  switch (convert.rule) {
-    case CodeRule::floats: return Body::template apply<CodeRule::floats>(convert, x);
-    case CodeRule::signs: return Body::template apply<CodeRule::signs>(convert, x);
-    case CodeRule::odds: return Body::template apply<CodeRule::odds>(convert, x);
-    default: return Body::template apply<CodeRule::integers>(convert, x);
+  if constexpr (kFewLevels) {
+    if (convert.rule == CodeRule::signs) return Body::template apply<CodeRule::signs>(convert, x);
+    if (convert.rule == CodeRule::odds) return Body::template apply<CodeRule::odds>(convert, x);
+  } else if (convert.rule == CodeRule::floats) {
+    return Body::template apply<CodeRule::floats>(convert, x);
   }
+  return Body::template apply<CodeRule::integers>(convert, x);
 }
 
 }  // namespace quench::cuda

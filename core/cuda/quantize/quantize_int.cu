@@ -131,7 +131,7 @@ bool elements_are_wide(const Element* pointer) {
 constexpr int kInFlight = 2;  // per thread
 
 // Groups of whole vectors.
-template <class In, class Out, class Body>
+template <class In, class Out, class Body, bool kFewLevels>
 __global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out* out, std::uint8_t* mask,
                                                                 std::int64_t count, std::int64_t group_pieces,
                                                                 Parameters parameters, IntScheme scheme) {
@@ -149,7 +149,7 @@ __global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out
       if (p >= count) break;
       const std::int64_t group =
           narrow ? static_cast<std::uint32_t>(p) / static_cast<std::uint32_t>(group_pieces) : p / group_pieces;
-      const std::uint32_t bits = apply_to<Body>(IntConverter(parameters[group], scheme), pieces[k]);
+      const std::uint32_t bits = apply_to<Body, kFewLevels>(IntConverter(parameters[group], scheme), pieces[k]);
       store_elements(out + p * kPiece, pieces[k], true);
       if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
     }
@@ -157,7 +157,7 @@ __global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out
 }
 
 // Any group size and alignment: eight elements of a row and a mask byte per thread.
-template <class In, class Out, class Body>
+template <class In, class Out, class Body, bool kFewLevels>
 __global__ __launch_bounds__(kThreads) void apply_any_kernel(const In* x, Out* out, std::uint8_t* mask, IntRows shape,
                                                              Parameters parameters, IntScheme scheme) {
   const std::int64_t pieces = (shape.columns + kPiece - 1) / kPiece, count = shape.rows * pieces;
@@ -176,29 +176,40 @@ __global__ __launch_bounds__(kThreads) void apply_any_kernel(const In* x, Out* o
         end += shape.group;
         convert = IntConverter(parameters[row * shape.groups + ++group], scheme);
       }
-      bits |= apply_to<Body>(convert, piece[i]) ? 1u << i : 0u;
+      bits |= apply_to<Body, kFewLevels>(convert, piece[i]) ? 1u << i : 0u;
     }
     store_elements(out + at, piece, false, here);
     if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
   }
 }
 
-template <class In, class Out, class Body>
-void apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint8_t* mask, const Tensor& scales,
-           const Tensor& zero_points, const IntQuantOptions& options) {
+template <class In, class Out, class Body, bool kFewLevels>
+void launch_apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint8_t* mask,
+                  const Parameters& parameters, const IntQuantOptions& options) {
   const IntRows shape(x, options);
-  const Parameters parameters = parameters_of(scales, zero_points);
   const In* from = x.data<In>();
   Out* to = out.data<Out>();
   if (shape.in_pieces() && elements_are_wide(from) && elements_are_wide(to)) {
     const std::int64_t count = x.numel() / kPiece;
-    launch(apply_pieces_kernel<In, Out, Body>, dim3(strided_grid(launch.device(), count, kThreads * kInFlight, 8, 4)),
-           kThreads, 0, from, to, mask, count, shape.group / kPiece, parameters, IntScheme(options));
+    launch(apply_pieces_kernel<In, Out, Body, kFewLevels>,
+           dim3(strided_grid(launch.device(), count, kThreads * kInFlight, 8, 4)), kThreads, 0, from, to, mask, count,
+           shape.group / kPiece, parameters, IntScheme(options));
     return;
   }
   const std::int64_t count = shape.rows * ((shape.columns + kPiece - 1) / kPiece);
-  launch(apply_any_kernel<In, Out, Body>, dim3(strided_grid(launch.device(), count, kThreads, 8, 4)), kThreads, 0, from,
-         to, mask, shape, parameters, IntScheme(options));
+  launch(apply_any_kernel<In, Out, Body, kFewLevels>, dim3(strided_grid(launch.device(), count, kThreads, 8, 4)),
+         kThreads, 0, from, to, mask, shape, parameters, IntScheme(options));
+}
+
+template <class In, class Out, class Body>
+void apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint8_t* mask, const Tensor& scales,
+           const Tensor& zero_points, const IntQuantOptions& options) {
+  const Parameters parameters = parameters_of(scales, zero_points);
+  // Codes times scales alike.
+  if constexpr (!std::is_same_v<Body, ToValue>)
+    if (has_few_levels(options.mapping))
+      return launch_apply<In, Out, Body, true>(launch, x, out, mask, parameters, options);
+  launch_apply<In, Out, Body, false>(launch, x, out, mask, parameters, options);
 }
 
 // Groups of kLanes adjacent threads, one vector and mask byte each, kKept groups at a time.
@@ -233,7 +244,7 @@ __global__ __launch_bounds__(kThreads) void fake_groups_kernel(const T* x, T* ou
       const std::int64_t p = first + k * 32 + lane;
       if (p >= pieces) continue;
       Piece piece = unpack(kept[k]);
-      const std::uint32_t bits = apply_to<ToFake>(IntConverter(of_group, scheme), piece);
+      const std::uint32_t bits = apply_to<ToFake, false>(IntConverter(of_group, scheme), piece);
       store_piece(out + p * kPiece, piece, true);
       if (mask != nullptr) mask[p] = static_cast<std::uint8_t>(bits);
     }
@@ -289,7 +300,7 @@ __global__ __launch_bounds__(kRowBlock<kRowThreads>,
     const int column = kept.column(k);
     if (column >= columns) continue;
     Piece piece = unpack(kept.pieces[k]);
-    const std::uint32_t bits = apply_to<ToFake>(convert, piece);
+    const std::uint32_t bits = apply_to<ToFake, false>(convert, piece);
     const std::int64_t at = row * columns + column;
     store_piece(out + at, piece, true);
     if (mask != nullptr) mask[at / kPiece] = static_cast<std::uint8_t>(bits);
@@ -344,7 +355,7 @@ void fake_quantize_int_cuda(const FakeQuantizeIntArgs& args) {
   const OpLaunch launch("fake_quantize_int", {&args.x, &args.out, &args.mask, &args.scales, &args.zero_points});
   std::uint8_t* mask = args.mask.defined() ? args.mask.data<std::uint8_t>() : nullptr;
   const IntRows shape(args.x, args.options);
-  const bool one_pass = !args.scales.defined() && args.options.mapping != IntMapping::binary && shape.in_pieces() &&
+  const bool one_pass = !args.scales.defined() && !has_few_levels(args.options.mapping) && shape.in_pieces() &&
                         aligned(args.x.raw_data()) && aligned(args.out.raw_data());
   dispatch<float, bfloat16>(args.x.dtype(), "fake_quantize_int", [&]<class T>() {
     switch (one_pass ? shape.group : 0) {

@@ -51,6 +51,8 @@ Trained trained(const OperandScheme& scheme, DType dtype, std::optional<DType> s
 
 ModelTensor stored(const Trained& made, const Scheme& scheme, std::optional<DType> scale_dtype) {
   ModelTensor t = tensor(kGridLayer, made.weight, nullptr);
+  static nn::Parameter parameter;
+  t.parameter = &parameter;
   t.scheme = &scheme;
   t.quantized = std::make_shared<QuantizedWeight>(
       round_under_scales(made.weight, scheme.weights, made.scales, t.name, scale_dtype));

@@ -58,8 +58,8 @@ std::vector<Options> ways_of(const Recipe& recipe) {
   std::vector<Options> ways = product({scales, embeddings});
   if (has("weight_grid"))
     for (const char* grid : {"binary", "ternary", "seq"})
-      ways.push_back({std::string("--recipe.weight_grid=") + grid, "--recipe.learned_scales=true",
-                      "--recipe.scale_dtype=f16"});
+      ways.push_back(
+          {std::string("--recipe.weight_grid=") + grid, "--recipe.learned_scales=true", "--recipe.scale_dtype=f16"});
   const std::vector<Options> adapters{and_adapters({}),
                                       and_adapters({"--lora.quantize_merged=false", "--lora.dropout=0.1"})};
   for (Options& way : product({adapters, embeddings})) ways.push_back(std::move(way));

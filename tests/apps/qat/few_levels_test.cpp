@@ -77,10 +77,18 @@ TEST_F(FewLevels, GgufFilesAreExportedAsTrained) {
                              "--export.format=gguf", "--run.folder=" + folder}));
       expect_exported_as_trained(folder);
     }
-  const Outcome other = run(train("seq", {"--recipe.group_size=64", "--export.format=gguf", "--run.folder=other"}));
+  const Outcome other = run(train("seq", {"--recipe.group_size=64", "--export.format=gguf",
+                                          "--export.scheme=seq_weight_only_g64", "--run.folder=other"}));
   EXPECT_EQ(other.status, 2);
   EXPECT_THAT(other.errors, HasSubstr("format gguf cannot store scheme seq_weight_only_g64"));
   EXPECT_FALSE(std::filesystem::exists(work() / "other"));
+  const Outcome rounded = run(train("seq", {"--export.format=gguf", "--run.folder=rounded"}));
+  EXPECT_EQ(rounded.status, 0);
+  EXPECT_THAT(rounded.output + rounded.errors, HasSubstr("recipe.scale_dtype \"f16\" trains what is stored"));
+  const Outcome whole = run(train("seq", {"--recipe.group_size=64", "--export.format=gguf", "--run.folder=whole"}));
+  EXPECT_EQ(whole.status, 0);
+  EXPECT_THAT(whole.output + whole.errors,
+              HasSubstr("the run trains seq_weight_only_g64, which format gguf cannot store"));
 }
 
 TEST_F(FewLevels, RunsInTwoPartsExportTheSameBytes) {
