@@ -187,6 +187,49 @@ bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
   return p == pattern.size();
 }
 
+const LayerRule* find_rule(std::span<const LayerRule> rules, std::string_view layer) noexcept {
+  const auto found =
+      std::ranges::find_if(rules, [&](const LayerRule& rule) { return glob_matches(rule.pattern, layer); });
+  return found == rules.end() ? nullptr : &*found;
+}
+
+void require_matches(std::span<const LayerRule> rules, std::span<const std::string> layers) {
+  for (const LayerRule& rule : rules)
+    if (std::ranges::none_of(layers, [&](const std::string& layer) { return glob_matches(rule.pattern, layer); }))
+      throw KeyError(ErrorCode::bad_config, "recipe.rules",
+                     fmt::format("'{}={}' matches no layer of the model", rule.pattern,
+                                 rule.scheme.empty() ? "none" : rule.scheme));
+}
+
+namespace {
+
+// Options under the rule of a layer; nullopt: high precision.
+std::optional<RecipeOptions> under_rules(const nn::LinearInfo& layer, const RecipeOptions& options) {
+  if (options.rules.empty() || options.gguf_types != nullptr) return options;  // the types are the rules'
+  std::vector<nn::LinearPart> parts = layer.parts;
+  if (parts.empty()) parts.push_back({layer.name, layer.out_features});
+  const LayerRule* const rule = find_rule(options.rules, parts.front().name);
+  for (const nn::LinearPart& part : parts) {
+    const LayerRule* const other = find_rule(options.rules, part.name);
+    if ((other == nullptr) == (rule == nullptr) && (rule == nullptr || other->scheme == rule->scheme)) continue;
+    throw KeyError(ErrorCode::bad_config, "recipe.rules",
+                   fmt::format("{} and {} are one layer and have different schemes; give both the same",
+                               parts.front().name, part.name));
+  }
+  if (rule == nullptr) return options;
+  if (rule->scheme.empty()) return std::nullopt;
+  RecipeOptions ruled = options;
+  ruled.weight_bits = rule->bits;
+  ruled.group_size = rule->group_size;
+  ruled.asymmetric_weights = rule->mapping == IntMapping::asymmetric;
+  ruled.weight_grid = has_few_levels(rule->mapping) ? rule->mapping : IntMapping::symmetric;
+  return ruled;
+}
+
+constexpr const char* kByRule = "a rule of recipe.rules";
+
+}  // namespace
+
 std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe, const LayerFilter& filter,
                                           const RecipeOptions& options) {
   std::vector<LayerConversion> report;
@@ -201,8 +244,12 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       plan.kernel = linear.shared_kernel();
       row.skipped_because = "its weight is stored quantized";
     } else if (row.skipped_because.empty()) {
-      plan = recipe.plan(info, options);
-      take_reason(plan, row);
+      if (const auto ruled = under_rules(info, options)) {
+        plan = recipe.plan(info, *ruled);
+        take_reason(plan, row);
+      } else {
+        row.skipped_because = kByRule;
+      }
       row.float8 = std::move(plan.float8);
     }
     linear.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_linear_kernel());
@@ -216,11 +263,14 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     row.experts = layer.experts();
     ExpertPlan plan;
     if (row.skipped_because.empty()) {
-      if (recipe.plan_experts != nullptr)
-        plan = recipe.plan_experts(info, options);
+      const auto ruled = under_rules(info, options);
+      if (!ruled)
+        row.skipped_because = kByRule;
+      else if (recipe.plan_experts != nullptr)
+        plan = recipe.plan_experts(info, *ruled);
       else
         plan.skipped_because = fmt::format("{} has no grouped GEMMs for experts", recipe.name);
-      take_reason(plan, row);
+      if (ruled) take_reason(plan, row);
     }
     layer.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_expert_kernel());
     row.kernel = layer.kernel().name();
@@ -255,6 +305,18 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     if (plan.kernel == nullptr) plan.kernel = convert_tied_head(table);
     table.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_embedding_kernel());
   };
+  std::vector<std::string> layers;
+  const auto add_names = [&](const std::string& name, const nn::LinearInfo& info) {
+    if (info.parts.empty()) layers.push_back(name);
+    for (const nn::LinearPart& part : info.parts) layers.push_back(part.name);
+  };
+  if (!options.rules.empty() && options.gguf_types == nullptr) {
+    root.visit([&](const std::string& name, nn::Module& module) {
+      if (auto* linear = dynamic_cast<nn::Linear*>(&module)) add_names(name, linear->info(name));
+      if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) add_names(name, experts->info(name));
+    });
+    require_matches(options.rules, layers);
+  }
   root.visit([&](const std::string& name, nn::Module& module) {
     if (auto* table = dynamic_cast<nn::Embedding*>(&module)) convert_embedding(name, *table);
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) convert(name, *linear);

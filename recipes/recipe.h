@@ -71,6 +71,19 @@ struct RecipeCapabilities {
 // "model.layers.0.mlp.experts.0.up_proj").
 using GgufTypes = std::map<std::string, BlockType, std::less<>>;
 
+// Format of the layers whose names match, in place of the recipe's own: a scheme of exports of the same kind.
+struct LayerRule {
+  std::string pattern;  // glob, as of LayerFilter
+  std::string scheme;   // name; empty: high precision
+  // Integers of the scheme; absent: GGUF types, which `gguf_types` has.
+  std::optional<std::int64_t> bits = {}, group_size = {};
+  IntMapping mapping = IntMapping::symmetric;
+};
+// The first rule that matches; null: none.
+[[nodiscard]] const LayerRule* find_rule(std::span<const LayerRule> rules, std::string_view layer) noexcept;
+// Throws bad_config naming recipe.rules and the first rule that matches none of the layers.
+void require_matches(std::span<const LayerRule> rules, std::span<const std::string> layers);
+
 // Options of config section recipe.
 struct RecipeOptions {
   // Target of a model on the meta device; absent: the layers' device.
@@ -92,6 +105,7 @@ struct RecipeOptions {
   bool learned_scales = false;
   // Grid of integer weights: symmetric, or of few levels, whose bits follow from it (affine_int.h).
   IntMapping weight_grid = IntMapping::symmetric;
+  std::vector<LayerRule> rules;
   // Scales of integer weights, learned or not, are rounded to it; absent: the weights' dtype.
   std::optional<DType> scale_dtype;
   // Embedding table: integer bits (absent: high precision), and group size (0: a row; absent: the recipe's default).

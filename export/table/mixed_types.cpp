@@ -85,7 +85,13 @@ void choose_gguf_types(recipes::RecipeOptions& options, const recipes::Recipe& r
   QUENCH_CHECK_AS(ErrorCode::unsupported, find_gguf_architecture(config.model_type) != nullptr,
                   "recipe {}: models of type {} have no GGUF form", recipe.name, config.model_type);
   QuantizationRules rules{.scheme = &scheme};
+  for (const recipes::LayerRule& rule : options.rules)
+    rules.rules.emplace_back(rule.pattern, rule.scheme.empty() ? nullptr : find_scheme(rule.scheme));
   const std::vector<ModelTensor> tensors = model_tensors(model, model.options().dtype);
+  std::vector<std::string> layers;
+  for (const ModelTensor& tensor : tensors)
+    if (!tensor.layer.empty()) layers.push_back(tensor.layer);
+  recipes::require_matches(options.rules, layers);
   try {
     apply_format(require_export_format("gguf", "recipe.gguf_scheme"), rules, tensors, config);
   } catch (const Error& error) {

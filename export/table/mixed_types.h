@@ -19,8 +19,8 @@ void choose_mixed_types(QuantizationRules& rules, const std::vector<ModelTensor>
 // A GGUF type or mix. Throws bad_config naming `key`.
 [[nodiscard]] const Scheme& require_gguf_scheme(std::string_view name, std::string_view key);
 
-// Sets options.gguf_types of a recipe with key gguf_scheme: types that a file of this model has under that scheme,
-// fallbacks included, without an importance matrix. For other recipes nothing. Throws bad_config naming
+// Sets options.gguf_types of a recipe with key gguf_scheme: types that a file of this model has under that scheme and
+// options.rules, fallbacks included, without an importance matrix. For other recipes nothing. Throws bad_config naming
 // recipe.gguf_scheme for another scheme, unsupported for a model without GGUF form.
 void choose_gguf_types(recipes::RecipeOptions& options, const recipes::Recipe& recipe, nn::CausalLm& model);
 

@@ -73,7 +73,7 @@ std::string gguf_scheme(const RecipeOptions& options) {
   return options.gguf_scheme;
 }
 
-constexpr std::string_view kGgufKeys[] = {"keep_weights", "gguf_scheme"};
+constexpr std::string_view kGgufKeys[] = {"keep_weights", "gguf_scheme", "rules"};
 
 }  // namespace
 

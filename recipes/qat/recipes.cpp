@@ -124,17 +124,17 @@ std::string named(const RecipeOptions&) {
 }
 
 constexpr std::string_view kPlainKeys[] = {"keep_weights", "embedding_bits", "embedding_group_size"};
-constexpr std::string_view kGroupKeys[] = {"keep_weights",   "group_size",          "learned_scales",
-                                           "scale_lr",       "asymmetric_weights",  "scale_dtype",
-                                           "embedding_bits", "embedding_group_size"};
+constexpr std::string_view kGroupKeys[] = {"keep_weights",   "group_size",           "learned_scales",
+                                           "scale_lr",       "asymmetric_weights",   "scale_dtype",
+                                           "embedding_bits", "embedding_group_size", "rules"};
 constexpr std::string_view kInt8Keys[] = {"keep_weights", "learned_scales", "scale_lr",
                                           "scale_dtype",  "embedding_bits", "embedding_group_size"};
 // No asymmetric_weights: a zero point would dequantize pruned elements to non-zero values.
 constexpr std::string_view kSparseKeys[] = {"keep_weights"};
 constexpr std::string_view kSparseGroupKeys[] = {"keep_weights", "group_size"};
-constexpr std::string_view kBitsKeys[] = {"keep_weights",   "learned_scales",      "scale_lr",    "group_size",
-                                          "weight_bits",    "asymmetric_weights",  "weight_grid", "scale_dtype",
-                                          "embedding_bits", "embedding_group_size"};
+constexpr std::string_view kBitsKeys[] = {"keep_weights",   "learned_scales",       "scale_lr",    "group_size",
+                                          "weight_bits",    "asymmetric_weights",   "weight_grid", "scale_dtype",
+                                          "embedding_bits", "embedding_group_size", "rules"};
 
 }  // namespace
 

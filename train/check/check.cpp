@@ -218,6 +218,10 @@ void check_quantization_aware(Checker& checker) {
   if (checker.usable({"recipe.name", "recipe.gguf_scheme"}) && recipe.name != kAutoRecipe &&
       recipes::find_recipe(recipe.name).has_key("gguf_scheme"))
     checker.judge("recipe.gguf_scheme", [&] { (void)require_gguf_scheme(recipe.gguf_scheme, "recipe.gguf_scheme"); });
+  if (checker.usable({"recipe.name", "recipe.rules", "recipe.gguf_scheme"}))
+    checker.judge("recipe.rules", [&] { (void)recipe_rules(recipe); });
+  if (recipe.learned_scales && !recipe.rules.empty() && checker.usable({"recipe.learned_scales", "recipe.rules"}))
+    checker.report("recipe.learned_scales", "is incompatible with recipe.rules: scales are learned under one scheme");
   if (recipe.weight_grid != default_config().recipe.weight_grid && checker.usable({"recipe.weight_grid"})) {
     if (recipe.weight_bits && checker.usable({"recipe.weight_bits"}))
       checker.report("recipe.weight_bits", "has no effect under recipe.weight_grid {}, which has its own levels",

@@ -175,6 +175,8 @@ void derive_export(RunConfig& config) {
   if (scheme.empty() && format != nullptr && simulated != nullptr &&
       (format->quantized || format->problem(*simulated).empty()))
     scheme = simulated->name;
+  if (simulated != nullptr && scheme == simulated->name && section.quantization.rules.empty())
+    section.quantization.rules = config.recipe.rules;
   const Scheme* table = simulated_embedding_scheme(config);
   std::string& embeddings = section.quantization.embeddings;
   if (embeddings.empty() && format != nullptr && table != nullptr && simulated != nullptr &&

@@ -1,5 +1,7 @@
 #include "train/config/recipe_choice.h"
 
+#include "export/ptq/quantize_model.h"
+
 #include "core/ops/quantize/weight_grids.h"
 
 namespace quench {
@@ -13,6 +15,32 @@ recipes::RecipeOptions simulated_formats(const RecipeSection& recipe) {
           .embedding_bits = recipe.embedding_bits,
           .embedding_group_size = recipe.embedding_group_size,
           .gguf_scheme = recipe.gguf_scheme};
+}
+
+std::vector<recipes::LayerRule> recipe_rules(const RecipeSection& recipe) {
+  constexpr std::string_view kKey = "recipe.rules";
+  std::vector<recipes::LayerRule> rules;
+  if (recipe.rules.empty() || recipe.name == kAutoRecipe) return rules;
+  const recipes::Recipe& own = recipes::find_recipe(recipe.name);
+  const Scheme* usual =
+      own.capabilities.scheme != nullptr ? find_scheme(own.capabilities.scheme(simulated_formats(recipe))) : nullptr;
+  for (const std::string& text : recipe.rules) {
+    const auto [pattern, scheme] = parse_rule(text, kKey);
+    recipes::LayerRule& rule = rules.emplace_back(recipes::LayerRule{.pattern = pattern, .scheme = {}});
+    if (scheme == nullptr) continue;
+    rule.scheme = scheme->name;
+    const OperandScheme& weights = scheme->weights;
+    const bool same_kind = usual == nullptr || (scheme->inputs == usual->inputs && !weights.element &&
+                                                weights.blocks.has_value() == usual->weights.blocks.has_value());
+    QUENCH_CHECK_AS(ErrorCode::bad_config, same_kind,
+                    "{} '{}': recipe {} trains for {}; name schemes of the same kind, with the same inputs", kKey, text,
+                    recipe.name, usual->name);
+    if (weights.blocks) continue;
+    rule.bits = weights.bits;
+    rule.group_size = weights.group_size;
+    rule.mapping = weights.mapping;
+  }
+  return rules;
 }
 
 std::string shown_recipe(std::string_view name, std::string_view dtype) {

@@ -29,6 +29,9 @@ struct RecipeChoice {
 [[nodiscard]] RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source);
 
 [[nodiscard]] recipes::RecipeOptions simulated_formats(const RecipeSection& recipe);
+// recipe.rules. Throws bad_config naming the key for unknown schemes, and for those of another kind than the recipe's:
+// other inputs, GGUF types for integers.
+[[nodiscard]] std::vector<recipes::LayerRule> recipe_rules(const RecipeSection& recipe);
 // Export scheme simulated by the recipe (QAT); null: none.
 [[nodiscard]] const Scheme* simulated_scheme(const RunConfig& config);
 // The export has the codes that the recipe trains; a method other than RTN would replace them.

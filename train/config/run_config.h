@@ -206,6 +206,7 @@ struct RecipeSection {
   std::string scale_dtype;          // empty: training.dtype
   bool learned_scales = false;
   std::string gguf_scheme = "q4_k_m";  // recipe qat_gguf
+  std::vector<std::string> rules;      // "PATTERN=SCHEME", of layers that are trained for another scheme
   double scale_lr = 1e-2;              // peak, relative
   // Without bits: high precision.
   std::optional<std::int64_t> embedding_bits;

@@ -42,7 +42,9 @@ std::vector<std::string> TrainedScheme::untrained_layers(const std::vector<Model
 
 bool TrainedScheme::is_stored_by(const Scheme& stored, const std::string& layer) const {
   if (const auto type = types.find(layer); type != types.end()) return stored.weights.blocks == type->second;
-  return stored.weights == scheme->weights && stored.inputs == scheme->inputs;
+  const recipes::LayerRule* rule = recipes::find_rule(rules, layer);
+  const Scheme* trained = rule == nullptr ? scheme : find_scheme(rule->scheme);
+  return trained != nullptr && stored.weights == trained->weights && stored.inputs == trained->inputs;
 }
 
 void TrainedScheme::require_kept_codes(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const {
@@ -81,6 +83,7 @@ TrainedScheme trained_scheme(const RunConfig& config, nn::CausalLm& model,
                              std::span<const recipes::LayerConversion> conversion) {
   TrainedScheme trained{.scheme = simulated_scheme(config), .recipe = config.recipe.name, .high_precision = {}};
   recipes::RecipeOptions options = simulated_formats(config.recipe);
+  options.rules = trained.rules = recipe_rules(config.recipe);
   if (trained.scheme != nullptr) choose_gguf_types(options, recipes::find_recipe(config.recipe.name), model);
   if (options.gguf_types != nullptr) trained.types = *options.gguf_types;
   std::set<std::string> skipped;
@@ -100,6 +103,7 @@ TrainedScheme stored_scheme(const CheckpointReader& reader, const nn::ModelConfi
   const RecipeSection& recipe = config.recipe;
   const RecipeSection::Filter& filter = recipe.filter;
   recipes::RecipeOptions formats = simulated_formats(recipe);
+  formats.rules = recipe_rules(recipe);
   formats.target = Device{};
   nn::CausalLm shapes(model, {.dtype = config.training.dtype, .device = {DeviceType::meta, 0}});
   choose_gguf_types(formats, recipes::find_recipe(recipe.name), shapes);

@@ -50,12 +50,12 @@ void put_super_block(const std::int8_t* codes, float16 scale, BlockType type, st
     // digit * (2 * scale) - 3 * scale, exact in f32
     constexpr std::uint8_t kScaleAndMinimum = 2 | 3 << 4;
     std::memset(block, kScaleAndMinimum, 16);
-    put_quarters(digits, block + 16);
+    put_quarters<0>(digits, block + 16);
     std::memcpy(block + 80, &scale.bits, sizeof scale.bits);
     std::memcpy(block + 82, &scale.bits, sizeof scale.bits);
     return;
   }
-  put_quarters(digits, block);
+  put_quarters<0>(digits, block);
   std::memcpy(block + 64, &scale.bits, sizeof scale.bits);
 }
 

@@ -84,6 +84,9 @@ void add_recipe_fields(Fields& fields) {
             "<training.dtype>");
   add_field(fields, "recipe.gguf_scheme", QUENCH_MEMBER(recipe.gguf_scheme), any_value(), guarded,
             "GGUF type or mix that qat_gguf trains for: q4_0, q3_k, q4_k_m, ...; the export writes it by default.");
+  add_field(fields, "recipe.rules", QUENCH_MEMBER(recipe.rules), any_value(), guarded,
+            "\"PATTERN=SCHEME\": layers that are trained for another scheme of the recipe's kind, or in high precision "
+            "(none); the first match applies, and the export follows. A plan of bits by budget has such rules.");
   add_field(fields, "recipe.learned_scales", QUENCH_MEMBER(recipe.learned_scales), any_value(), guarded,
             "Learned step size quantization (LSQ): train the scales of integer weights without zero points, "
             "initialized from the "
