@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/ops/quantize/weight_grids.h"
 #include "export/table/reader_table.h"
 
 namespace quench {
@@ -31,11 +32,15 @@ constexpr Condition kConditions[] = {{"", DType::bf16},
                                      {"experts of gpt-oss", DType::bf16, ExpertStorage::interleaved},
                                      {"embeddings", DType::bf16, ExpertStorage::none, true}};
 
-// Families share the name without bits and group: "int8dyn_int4_g32" is {"int8dyn_int", "4", "_{}", "g32"}.
+// Marks in a family's name.
+constexpr std::string_view kGroupMark = "*", kGridMark = "@";
+
+// Families share the name without bits, group and grid: "int8dyn_int4_g32" is {"int8dyn_int", "4", "*", "_g32"}.
 struct NameParts {
-  std::string before, after;  // `after` has "{}" for the group
+  std::string before, after;  // with marks
   int bits = 0;               // 0: none
   std::string group;          // "_g32", "_row", or ""
+  std::string grid = {};      // of few levels: "ternary"; or ""
 
   [[nodiscard]] bool same_family(const NameParts& other) const {
     return before == other.before && after == other.after && (bits == 0) == (other.bits == 0);
@@ -44,20 +49,24 @@ struct NameParts {
 
 NameParts parts_of(const std::string& name) {
   NameParts parts;
-  constexpr std::string_view kMark = "*";
   std::string text = name;
+  for (const WeightGrid& grid : few_level_grids())
+    if (const std::size_t at = text.find(fmt::format("{}_", grid.name)); at != std::string::npos) {
+      parts.grid = grid.name;
+      text.replace(at, grid.name.size(), kGridMark);
+    }
   const bool weight_only = name.find("_weight_only") != std::string::npos;
   for (const std::string_view group : {"_g32", "_g64", "_g128", "_g256", "_row"})
     if (const std::size_t at = text.find(group); at != std::string::npos) {
       parts.group = group;
-      text.replace(at, group.size(), kMark);
+      text.replace(at, group.size(), kGroupMark);
       break;
     }
   constexpr std::string_view kWeightOnly = "_weight_only";
-  if (parts.group.empty() && weight_only) text.insert(text.find(kWeightOnly) + kWeightOnly.size(), kMark);
+  if (parts.group.empty() && weight_only) text.insert(text.find(kWeightOnly) + kWeightOnly.size(), kGroupMark);
   const std::size_t integer = text.rfind("int");
   if (integer == std::string::npos || integer + 3 >= text.size())
-    return {.before = text, .after = {}, .group = parts.group};
+    return {.before = text, .after = {}, .group = parts.group, .grid = parts.grid};
   parts.bits = text[integer + 3] - '0';
   parts.before = text.substr(0, integer + 3);
   parts.after = text.substr(integer + 4);
@@ -81,25 +90,29 @@ std::string names_text(const std::vector<std::string>& names) {
   struct Family {
     NameParts parts;
     std::vector<int> bits;
-    std::vector<std::string> groups;
+    std::vector<std::string> groups, grids;
   };
   std::vector<Family> families;
   for (const std::string& name : names) {  // groups of equal family and bits
     NameParts parts = parts_of(name);
     const auto known = std::ranges::find_if(families, [&](const Family& family) {
-      return family.parts.same_family(parts) && family.parts.bits == parts.bits;
+      return family.parts.same_family(parts) && family.parts.bits == parts.bits && family.parts.grid == parts.grid;
     });
     if (known != families.end())
       known->groups.push_back(parts.group);
     else
-      families.push_back({parts, {parts.bits}, {parts.group}});
+      families.push_back({parts, {parts.bits}, {parts.group}, {parts.grid}});
   }
-  std::vector<Family> merged;  // bits of equal groups
+  std::vector<Family> merged;  // bits, or grids, of equal groups
   for (Family& family : families) {
     const auto known = std::ranges::find_if(merged, [&](const Family& other) {
-      return family.parts.bits != 0 && other.parts.same_family(family.parts) && other.groups == family.groups;
+      const bool grids = !family.parts.grid.empty();
+      return (grids || family.parts.bits != 0) && grids != other.parts.grid.empty() &&
+             other.parts.same_family(family.parts) && other.groups == family.groups;
     });
-    if (known != merged.end())
+    if (known != merged.end() && !family.parts.grid.empty())
+      known->grids.push_back(family.parts.grid);
+    else if (known != merged.end())
       known->bits.push_back(family.parts.bits);
     else
       merged.push_back(std::move(family));
@@ -116,7 +129,10 @@ std::string names_text(const std::vector<std::string>& names) {
     if (!none && family.groups.size() > 1) groups = "<" + groups + ">";
     std::string name =
         family.parts.before + (family.parts.bits == 0 ? "" : ranges_of(family.bits)) + family.parts.after;
-    if (const std::size_t mark = name.find('*'); mark != std::string::npos) name.replace(mark, 1, groups);
+    if (const std::size_t mark = name.find(kGroupMark); mark != std::string::npos) name.replace(mark, 1, groups);
+    const std::string grids = fmt::format("{}", fmt::join(family.grids, "\\|"));
+    if (const std::size_t mark = name.find(kGridMark); mark != std::string::npos)
+      name.replace(mark, 1, family.grids.size() == 1 ? grids : "<" + grids + ">");
     text += fmt::format("{}`{}`", text.empty() ? "" : ", ", name);
   }
   return text;
