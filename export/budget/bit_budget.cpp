@@ -10,8 +10,6 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kTable = "model.embed_tokens";
-
 std::string_view name_of(const Scheme* scheme) {
   return scheme == nullptr ? "high precision" : std::string_view(scheme->name);
 }
@@ -47,7 +45,7 @@ void apply_plan(const SchemePlan& plan, QuantizationRules& rules) {
   std::map<std::string_view, std::int64_t> weights;
   std::int64_t most = 0;
   for (const PlannedLayer& layer : plan.layers) {
-    if (layer.layer == kTable) {
+    if (layer.layer == kPlannedTable) {
       rules.embeddings = layer.scheme;
       continue;
     }
@@ -101,7 +99,7 @@ Json to_json(const SchemePlan& plan) {
   Json rules = Json::array();
   for (const PlannedLayer& layer : plan.layers) {
     layers.set(layer.layer, layer.scheme == nullptr ? Json() : Json(layer.scheme->name));
-    if (layer.layer != kTable)
+    if (layer.layer != kPlannedTable)
       rules.push_back(fmt::format("{}={}", layer.layer, layer.scheme == nullptr ? "none" : layer.scheme->name));
   }
   QuantizationRules applied;

@@ -30,6 +30,8 @@ struct BitBudget {
                                                            const FolderReader* reader, bool with_importance,
                                                            std::string_view key);
 
+inline constexpr std::string_view kPlannedTable = "model.embed_tokens";  // name of the embedding table in plans
+
 // Scheme of one layer, or of the embedding table.
 struct PlannedLayer {
   std::string layer;

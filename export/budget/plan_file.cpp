@@ -3,12 +3,6 @@
 #include "core/system/file.h"
 
 namespace quench {
-namespace {
-
-constexpr std::string_view kTable = "model.embed_tokens";
-
-}  // namespace
-
 void write_plan(const SchemePlan& plan, const std::filesystem::path& file) {
   write_file_atomically(file, to_json(plan).dump(2) + "\n");
 }
@@ -37,7 +31,7 @@ void read_plan(const std::filesystem::path& file, std::string_view key, Quantiza
   QUENCH_CHECK_AS(ErrorCode::bad_config, rules.scheme != nullptr, "{} quantizes no layer", what);
   for (const auto& [layer, value] : layers->as_object()) {
     const Scheme* chosen = scheme_of(value, layer);
-    if (layer != kTable)
+    if (layer != kPlannedTable)
       rules.mixed[layer] = chosen;
     else if (rules.embeddings == nullptr)
       rules.embeddings = chosen;
