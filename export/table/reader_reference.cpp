@@ -40,7 +40,7 @@ struct NameParts {
   std::string before, after;  // with marks
   int bits = 0;               // 0: none
   std::string group;          // "_g32", "_row", or ""
-  std::string grid = {};      // of few levels: "ternary"; or ""
+  std::string grid = {};      // "ternary", or ""
 
   [[nodiscard]] bool same_family(const NameParts& other) const {
     return before == other.before && after == other.after && (bits == 0) == (other.bits == 0);

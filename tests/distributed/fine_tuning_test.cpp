@@ -65,6 +65,9 @@ TEST_P(QatByTwo, TrainsTheSame) {
   if (has("embedding_bits")) all_options.insert(all_options.end(), {"--recipe.embedding_bits=4"});
   if (all_options.size() > 1) expect_same(all_options);
   expect_same({name, "--lora.rank=4"});
+  if (has("weight_grid"))
+    for (const char* grid : {"--recipe.weight_grid=binary", "--recipe.weight_grid=seq"})
+      expect_same({name, grid, "--recipe.learned_scales=true", "--recipe.scale_dtype=f16"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, QatByTwo, ::testing::ValuesIn(simulating_recipes()),
