@@ -42,7 +42,7 @@ std::vector<std::string> TrainedScheme::untrained_layers(const std::vector<Model
 
 bool TrainedScheme::is_stored_by(const Scheme& stored, const std::string& layer) const {
   if (const auto type = types.find(layer); type != types.end()) return stored.weights.blocks == type->second;
-  const recipes::LayerRule* rule = recipes::find_rule(rules, layer);
+  const recipes::LayerRule* rule = recipes::find_rule(layer_rules, layer);
   const Scheme* trained = rule == nullptr ? scheme : find_scheme(rule->scheme);
   return trained != nullptr && stored.weights == trained->weights && stored.inputs == trained->inputs;
 }
@@ -83,7 +83,7 @@ TrainedScheme trained_scheme(const RunConfig& config, nn::CausalLm& model,
                              std::span<const recipes::LayerConversion> conversion) {
   TrainedScheme trained{.scheme = simulated_scheme(config), .recipe = config.recipe.name, .high_precision = {}};
   recipes::RecipeOptions options = simulated_formats(config.recipe);
-  options.rules = trained.rules = recipe_rules(config.recipe);
+  options.rules = trained.layer_rules = recipe_rules(config.recipe);
   if (trained.scheme != nullptr) choose_gguf_types(options, recipes::find_recipe(config.recipe.name), model);
   if (options.gguf_types != nullptr) trained.types = *options.gguf_types;
   std::set<std::string> skipped;

@@ -19,7 +19,7 @@ struct TrainedScheme {
   std::string recipe;                    // recipe.name
   std::set<std::string> high_precision;  // weight names left so by the recipe
   recipes::GgufTypes types = {};         // layers' types, where `scheme` is one of GGUF files
-  std::vector<recipes::LayerRule> rules = {};
+  std::vector<recipes::LayerRule> layer_rules = {};  // recipe.rules
 
   // Layers of `tensors` (Hugging Face names) that the recipe left in high precision.
   [[nodiscard]] std::vector<std::string> untrained_layers(const std::vector<ModelTensor>& tensors) const;
