@@ -1,7 +1,7 @@
 #include "export/methods/group_grid.h"
 
-#include "core/number/e8m0.h"
-#include "core/number/nvfp4.h"
+#include <algorithm>
+
 #include "core/system/check.h"
 
 namespace quench {
@@ -10,8 +10,16 @@ namespace {
 constexpr float kFactors[] = {1.0f, 0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 0.7f, 0.65f, 0.6f, 0.55f,
                               0.5f, 0.45f, 0.4f, 1.05f, 1.1f, 1.2f,  1.3f, 1.4f,  1.5f};
 
-float amax_of(float low, float high) {
-  return std::max(-low, high);
+GridForm form_of(const QuantizedWeight& weight) {
+  const OperandScheme& scheme = weight.scheme;
+  GridForm form{.bits = scheme.bits, .mapping = scheme.mapping, .stored = weight.scales.dtype()};
+  if (!scheme.element) return form;
+  form.element = *scheme.element;
+  form.kind = scheme.scale == ScaleForm::e8m0             ? GridKind::mx
+              : scheme.scale == ScaleForm::e4m3_two_level ? GridKind::nvfp4
+                                                          : GridKind::floats;
+  if (weight.global_scale.defined()) form.global = weight.global_scale.data<float>()[0];
+  return form;
 }
 
 }  // namespace
@@ -29,36 +37,8 @@ std::string grid_problem(const OperandScheme& scheme, std::string_view method) {
 }
 
 GroupGrid::GroupGrid(const QuantizedWeight& weight)
-    : scheme_(weight.scheme),
-      stored_(weight.scales.dtype()),
-      size_(weight.scheme.sharing == ScaleSharing::group ? weight.scheme.group_size : weight.shape[1]) {
-  if (weight.global_scale.defined()) global_ = weight.global_scale.data<float>()[0];
-}
-
-GridScale GroupGrid::scale(float low, float high) const {
-  const float amax = amax_of(low, high);
-  if (!scheme_.element) {
-    const IntParameters made = int_parameters<float>(low, high, scheme_.mapping, scheme_.bits, stored_,
-                                                     [](float x) { return std::nearbyint(x); });
-    return {made.scale, made.zero_point};
-  }
-  GridScale made;
-  switch (scheme_.scale) {
-    case ScaleForm::e8m0:
-      dispatch_element<E4m3, E2m3, E3m2, E2m1>(*scheme_.element, "GroupGrid", [&]<class Element>() {
-        made.byte = mx_scale<Element>(amax, MxScaleMode::rceil);
-      });
-      made.scale = decode_e8m0(made.byte);
-      return made;
-    case ScaleForm::e4m3_two_level:
-      made.byte = nvfp4_block_scale(amax, global_).code;
-      made.scale = global_ * E4m3::decode(made.byte);
-      return made;
-    case ScaleForm::high_precision: break;
-  }
-  made.scale = amax > 0 ? stored_scale(amax / E4m3::kMax, stored_) : 1.0f;
-  return made;
-}
+    : form_(form_of(weight)),
+      size_(weight.scheme.sharing == ScaleSharing::group ? weight.scheme.group_size : weight.shape[1]) {}
 
 void GroupGrid::store(QuantizedWeight& weight, std::int64_t index, const GridScale& scale) const {
   switch (weight.scales.dtype()) {
@@ -71,13 +51,13 @@ void GroupGrid::store(QuantizedWeight& weight, std::int64_t index, const GridSca
 }
 
 void GroupGrid::store(QuantizedWeight& weight, std::int64_t first, const float* codes, const GridScale& scale) const {
-  if (!scheme_.element) {
+  if (form_.kind == GridKind::integers) {
     auto* out = weight.codes.data<std::int8_t>() + first;
     for (std::int64_t i = 0; i < size_; ++i) out[i] = static_cast<std::int8_t>(codes[i] + scale.zero_point);
     return;
   }
   auto* out = static_cast<std::uint8_t*>(weight.codes.raw_data());
-  dispatch_element<E4m3, E2m3, E3m2, E2m1>(*scheme_.element, "GroupGrid", [&]<class Element>() {
+  dispatch_element<E4m3, E2m3, E3m2, E2m1>(form_.element, "GroupGrid", [&]<class Element>() {
     const bool pairs = weight.codes.dtype() == DType::f4_e2m1;
     for (std::int64_t i = 0; i < size_; i += pairs ? 2 : 1)
       if (pairs)
@@ -98,9 +78,11 @@ GroupBounds bounds_of(const float* values, std::int64_t count) {
 
 float best_factor(const GroupGrid& grid, const float* values, const float* importance, const GroupBounds& bounds) {
   float best = 1, least = 0;
-  grid.with_rounding([&](const auto& rounding) {
+  dispatch_grid(grid.form(), "best_factor", [&]<class Element>() {
+    const GridRounding<Element> rounding(grid.form());
     for (const float factor : kFactors) {
-      const GridScale scale = grid.scale(bounds.low * factor, bounds.high * factor);
+      const GridScale scale =
+          GridRounding<Element>::scale(grid.form(), bounds.low * factor, bounds.high * factor);
       float error = 0;
       for (std::int64_t i = 0; i < grid.group_size(); ++i) {
         const float difference =

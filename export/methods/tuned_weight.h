@@ -4,8 +4,8 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "core/ops/quantize/tuned_rounding.h"
 #include "export/methods/group_grid.h"
 #include "export/methods/input_statistics.h"
 
@@ -19,16 +19,18 @@ namespace quench {
 
 class TunedWeight {
  public:
-  // `weight` [N,K], f32 or bf16, CPU. Starts at offsets 0 and the scales of least squared error, columns times
-  // `importance` (f32 [K]; undefined: 1). Throws as rtn(), and unsupported as autoround_problem().
+  // `weight` [N,K], f32 or bf16, CPU; parameters, values and gradients are on `device`. Starts at offsets 0 and the
+  // scales of least squared error, columns times `importance` (f32 [K]; undefined: 1). Throws as rtn(), and unsupported
+  // as autoround_problem().
   TunedWeight(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
               std::optional<DType> scale_dtype = {}, std::optional<float> shared_amax = {},
-              const Tensor& importance = {});
+              const Tensor& importance = {}, Device device = {});
 
-  // f32 [N,K]: exactly what quantized() stores.
+  // To f32 or bf16 [N,K]: exactly what quantized() stores, times `multiplier`.
+  void write_values(const Tensor& out, float multiplier = 1.0f) const;
+  // f32 [N,K].
   [[nodiscard]] Tensor values() const;
-  // `gradient` f32 [N,K], CPU, of the loss with respect to values(). Parameters move by `rate` against the sign of
-  // their gradient (straight-through); offsets stay in +-0.5, factors in [0.5, 1.5] of the start.
+  // tuned_step() (core/ops/quantize/tuned_rounding.h); `gradient` f32 [N,K] of the loss with respect to values().
   void step(const Tensor& gradient, float rate);
   // Parameters now, for restore(); the constructor keeps the start.
   void keep();
@@ -36,22 +38,10 @@ class TunedWeight {
   [[nodiscard]] QuantizedWeight quantized() const;
 
  private:
-  struct Group {
-    GroupBounds bounds;       // after the search
-    float low = 1, high = 1;  // factors; one moves both if symmetric
-  };
-  struct Parameters {
-    Tensor offsets;  // f32 [N,K]
-    std::vector<Group> groups;
-  };
-  [[nodiscard]] GridScale scale_of(const Group& group) const {
-    return grid_.scale(group.bounds.low * group.low, group.bounds.high * group.high);
-  }
-
   QuantizedWeight form_;  // as of rtn()
   GroupGrid grid_;
-  Tensor weight_;  // f32
-  Parameters now_, kept_;
+  TunedRounding now_;  // bounds: after the search
+  Tensor kept_offsets_, kept_factors_;
 };
 
 }  // namespace quench

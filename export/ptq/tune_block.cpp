@@ -54,7 +54,8 @@ class BlockTuner {
       : walk_(walk), weights_(weights), options_(rules.options), number_(number) {
     for (const BlockWeight& one : weights)
       tuned_.emplace_back(weight_of(*one.layer, rules), one.layer->choice.scheme->weights, one.layer->tensor->name,
-                          rules.scale_dtype, one.layer->shared_amax, one.importance);
+                          rules.scale_dtype, one.layer->shared_amax, one.importance,
+                          one.layer->tensor->parameter->variable.value().device());
   }
 
   void run() {
@@ -89,16 +90,7 @@ class BlockTuner {
   void write_values() {
     for (std::size_t w = 0; w < tuned_.size(); ++w) {
       nn::Parameter& parameter = *weights_[w].layer->tensor->parameter;
-      Tensor rows = rows_of(weights_[w], parameter.variable.value());
-      Tensor values = tuned_[w].values();
-      const float factor = weights_[w].layer->tensor->factor;
-      if (factor != 1.0f) scale({values, 1 / factor});
-      if (rows.dtype() != DType::f32) {
-        const Tensor narrow = Tensor::empty(values.shape(), rows.dtype());
-        cast({values, narrow});
-        values = narrow;
-      }
-      rows.copy_from(values);
+      tuned_[w].write_values(rows_of(weights_[w], parameter.variable.value()), 1 / weights_[w].layer->tensor->factor);
       parameter.mark_changed();
     }
   }
@@ -106,7 +98,7 @@ class BlockTuner {
   [[nodiscard]] Tensor gradient_of(std::size_t w) const {
     const Tensor whole = weights_[w].layer->tensor->parameter->variable.grad();
     QUENCH_CHECK(whole.defined(), "{}: no gradient", weights_[w].layer->tensor->name);
-    const Tensor gradient = rows_of(weights_[w], whole).to(Device{});
+    const Tensor gradient = rows_of(weights_[w], whole);
     return weights_[w].layer->tensor->factor < 0 ? negated(gradient) : gradient;
   }
   static Tensor negated(const Tensor& values) {
