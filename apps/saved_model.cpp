@@ -15,6 +15,15 @@ void print_saved_model(const SavedModel& saved, bool as_json) {
     return;
   }
   const ModelFolderReport& report = saved.report;
+  if (saved.rotation)
+    std::fputs(fmt::format("  rotated by {} matrices{}\n", saved.rotation->hadamard ? "Hadamard" : "orthogonal",
+                           saved.rotation->head_bytes == 0
+                               ? ""
+                               : fmt::format("; the head, tied to the embedding table before, is a weight of its own: "
+                                             "{:.2f} MiB more in high precision",
+                                             static_cast<double>(saved.rotation->head_bytes) / (1 << 20)))
+                   .c_str(),
+               stdout);
   if (saved.plan) std::fputs(to_text(*saved.plan).c_str(), stdout);
   if (!report.layers.empty()) std::fputs(to_text(report.layers).c_str(), stdout);
   if (report.perplexity) {

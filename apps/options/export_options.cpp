@@ -61,6 +61,11 @@ void ExportOptions::add_to(const Command& verb) {
   verb.add_option(
       "--sparsity", sparsity,
       fmt::format("{}: prune weights first, as the recipes sparse24... do, except those of --exclude", rules));
+  verb.add_flag(
+      "--rotate", rotate,
+      "Multiply the residual stream and the values of each head by randomized Hadamard matrices first, folded "
+      "into the weights (QuaRot, SpinQuant: R1 and R2): outliers spread over all channels, and the model "
+      "computes the same");
   verb.add_option("--tokenizer", tokenizer, tokenizer_option_help("Tokenizer file or folder") + "; default: the run's")
       .takes_hub_name();
   verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes").positive().show_default();
@@ -89,6 +94,7 @@ SaveTarget save_target(const ExportOptions& o) {
           .kv_cache = o.kv_cache,
           .kv_cache_scales = o.kv_cache_scales,
           .sparsity = o.sparsity,
+          .rotate = o.rotate,
           .tokenizer = o.tokenizer,
           .max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9),
           .perplexity = o.perplexity,

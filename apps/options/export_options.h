@@ -20,7 +20,7 @@ struct ExportOptions {
   std::string sparsity;                   // pruning before export; empty: none
   std::string kv_cache, kv_cache_scales;  // SaveTarget's
   double max_shard_gb = 5;
-  bool overwrite = false, allow_requantize = false;
+  bool overwrite = false, allow_requantize = false, rotate = false;
   bool json = false;
   std::string device = "cpu";
   std::string memory_limit;             // most GPU memory; empty: none

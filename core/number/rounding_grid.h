@@ -1,6 +1,6 @@
 #pragma once
-// Grid of the values that a group of weights can take under one scale, with rounding moved by an offset. Bit-identical on
-// host and device.
+// Grid of the values that a group of weights can take under one scale, with rounding moved by an offset. Bit-identical
+// on host and device.
 
 #include <math.h>  // NOLINT: rintf of host and device
 

@@ -81,8 +81,7 @@ float best_factor(const GroupGrid& grid, const float* values, const float* impor
   dispatch_grid(grid.form(), "best_factor", [&]<class Element>() {
     const GridRounding<Element> rounding(grid.form());
     for (const float factor : kFactors) {
-      const GridScale scale =
-          GridRounding<Element>::scale(grid.form(), bounds.low * factor, bounds.high * factor);
+      const GridScale scale = GridRounding<Element>::scale(grid.form(), bounds.low * factor, bounds.high * factor);
       float error = 0;
       for (std::int64_t i = 0; i < grid.group_size(); ++i) {
         const float difference =

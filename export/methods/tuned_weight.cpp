@@ -98,8 +98,7 @@ QuantizedWeight TunedWeight::quantized() const {
     const GridRounding<Element> rounding(grid_.form());
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < groups; ++i) {
-      const GridScale scale =
-          tuned_group<Element>(grid_.form(), bounds.data<float>(), factors.data<float>(), i).scale;
+      const GridScale scale = tuned_group<Element>(grid_.form(), bounds.data<float>(), factors.data<float>(), i).scale;
       std::vector<float> codes(static_cast<std::size_t>(size));
       for (std::int64_t k = 0; k < size; ++k)
         codes[static_cast<std::size_t>(k)] =

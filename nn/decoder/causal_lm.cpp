@@ -250,6 +250,20 @@ Parameter& CausalLm::add_head(const std::string& name, std::int64_t outputs, con
   return added_heads_.emplace_back(std::move(head))->weight;
 }
 
+void CausalLm::untie_head() {
+  if (lm_head_) return;
+  const Parameter& table = model_.embed_tokens.weight();
+  QUENCH_CHECK(table.sharding.is_whole(), "untie_head: a sharded model");
+  lm_head_.emplace(config_.hidden_size, config_.vocab_size,
+                   LinearOptions{.init_std = config_.initializer_range, .parameters = options_});
+  add_module(std::string(kHeadName), *lm_head_);
+  lm_head_->assign_names(std::string(kHeadName) + ".");
+  Tensor head = lm_head_->weight().variable.value();
+  head.copy_from(table.variable.value());
+  lm_head_->weight().mark_changed();
+  config_.tie_word_embeddings = false;
+}
+
 void CausalLm::initialize(std::uint64_t seed, const ParameterFilled& filled) {
   for (Parameter* parameter : parameters()) {
     materialize(*parameter);

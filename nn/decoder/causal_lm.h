@@ -64,6 +64,10 @@ class CausalLm final : public Module {
   // invalid_argument for a name that the model has.
   Parameter& add_head(const std::string& name, std::int64_t outputs, const ParameterOptions& options);
 
+  // Gives a tied model a head of its own with the values of the table; no-op for others. Unsharded models, before any
+  // recipe or optimizer.
+  void untie_head();
+
   // FSDP unit: parameters gathered and freed together. Order: embedding, layers, MTP layers, final norm, untied
   // head.
   struct Unit {

@@ -27,9 +27,9 @@ std::unique_ptr<nn::CausalLm> model(DType dtype, Device device) {
       "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
       "head_dim": 32, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "initializer_range": 0.15,
       "eos_token_id": 2})");
-  auto made = std::make_unique<nn::CausalLm>(
-      nn::parse_model_config(json, "config.json"),
-      nn::ParameterOptions{.dtype = dtype, .device = device, .trainable = false});
+  auto made =
+      std::make_unique<nn::CausalLm>(nn::parse_model_config(json, "config.json"),
+                                     nn::ParameterOptions{.dtype = dtype, .device = device, .trainable = false});
   made->initialize(5);
   return made;
 }

@@ -80,6 +80,8 @@ def theirs(scheme, method):
     from llmcompressor.modifiers.quantization import QuantizationModifier
     from llmcompressor.modifiers.transform.awq import AWQModifier
     from transformers import AutoModelForCausalLM
+    if not torch.cuda.is_available():
+        torch.Tensor.pin_memory = lambda self, device=None: self  # which its cache of activations calls
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     ids = np.load(tokens()).reshape(given.samples, given.length)
     data = Dataset.from_list([{"input_ids": row.tolist(), "attention_mask": [1] * given.length} for row in ids])
@@ -116,7 +118,7 @@ def perplexity(folder):
     if not score.exists() or score.stat().st_mtime < (folder / "config.json").stat().st_mtime:
         score.write_text(run(given.quench, "eval", "--model", folder, "--data", given.text, "--seq-len", 1024, "--device",
                              "cpu", "--json"))
-    return json.loads(score.read_text())["perplexity_per_word"]
+    return json.loads(score.read_text())["word_perplexity"]
 
 
 def megabytes(folder):

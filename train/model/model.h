@@ -112,7 +112,7 @@ class Model {
   [[nodiscard]] double perplexity(const std::vector<std::string>& files, const std::string& tokenizer = {}) const;
 
   // Writes the model with its tokenizer and card. Adapters are merged, except by formats "peft" and "gguf-lora"; after
-  // sparsity, calibration or a measured perplexity the model has the weights that were written. Throws as
+  // rotation, sparsity, calibration or a measured perplexity the model has the weights that were written. Throws as
   // check_save_target() and save_model_folder(), with the target unchanged.
   SavedModel save(const SaveTarget& target);
 
@@ -145,6 +145,7 @@ class Model {
                                                                       const Tokenizer* tokenizer) const;
   SavedModel save_planned(SavePlan plan);
   SavedModel save_adapters(const SavePlan& plan) const;
+  ModelRotation rotate(const SavePlan& plan);
   void prepare_quantization(SavePlan& plan) const;
   SavedModel write(const SavePlan& plan, SavedModel saved) const;
 

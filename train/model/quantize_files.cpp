@@ -48,10 +48,10 @@ void refuse_members_of_models(const SavePlan& plan) {
   const bool rtn = section.method == quantizers().front().name;
   for (const auto& [member, given] :
        {std::pair("format", target.format != kOnlyFormat), std::pair("dtype", target.dtype != "auto"),
-        std::pair("sparsity", !target.sparsity.empty()), std::pair("kv_cache", !target.kv_cache.empty()),
+        std::pair("sparsity", !target.sparsity.empty()), std::pair("rotate", target.rotate),
+        std::pair("plan", !section.plan.empty()), std::pair("kv_cache", !target.kv_cache.empty()),
         std::pair("tokenizer", !target.tokenizer.empty()), std::pair("perplexity", !target.perplexity.empty()),
         std::pair("method", !rtn), std::pair("target_bits", target.target_bits.has_value()),
-        std::pair("plan", !target.quantization.plan.empty()),
         std::pair("target_size", !target.target_size.empty()), std::pair("embeddings", !section.embeddings.empty()),
         std::pair("calibration", !section.calibration.empty()), std::pair("allow_requantize", target.allow_requantize)})
     QUENCH_CHECK_AS(ErrorCode::bad_config, !given,

@@ -117,6 +117,7 @@ SavedModel Model::save_planned(SavePlan plan) {
                source);
   const DType dtype = saved_dtype(plan, model_->options().dtype);
   SavedModel saved{.path = plan.place.folder, .format = std::string(plan.format->name), .dtype = dtype};
+  if (target.rotate) saved.rotation = rotate(plan);
   if (!plan.budget) saved.unfit = check_readers_of(*model_, plan, dtype);
   plan.place.kept = {stored_.files, plan.target.tokenizer};
   if (is_quantized_ && plan.rules) {
@@ -150,6 +151,26 @@ SavedModel Model::save_planned(SavePlan plan) {
   return write(plan, std::move(saved));
 }
 
+// Of the model with adapters merged.
+ModelRotation Model::rotate(const SavePlan& plan) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, trained_.scheme == nullptr,
+                  "{}: recipe {} trained {} for the codes of scheme {}, which a rotation gives up; omit it",
+                  plan.key("rotate"), trained_.recipe, source_.path().string(), trained_.scheme->name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || plan.rules,
+                  "{} is quantized already, and {} without {} would write its weights in high precision: use the "
+                  "unquantized model",
+                  source_.path().string(), plan.key("rotate"), plan.key("scheme"));
+  const std::string problem = rotation_problem(config());
+  QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "{}: {} cannot be rotated: {}", plan.key("rotate"),
+                  source_.path().string(), problem);
+  if (is_quantized_) dequantize(*model_);
+  is_quantized_ = false;
+  merge_adapters();
+  const ModelRotation made = rotate_model(*model_);
+  stored_.config.tie_word_embeddings = false;
+  return made;
+}
+
 // Scales that the weights were trained or stored with.
 void Model::prepare_quantization(SavePlan& plan) const {
   std::vector<ModelTensor> tensors = model_tensors(*model_, model_->options().dtype);
@@ -159,7 +180,7 @@ void Model::prepare_quantization(SavePlan& plan) const {
   trained_.require_kept_codes(tensors, rules);
   trained_.warn_of_others(tensors, rules);
   scales_.choose_in(*plan.rules);
-  if (!source_.is_trained()) plan.rules->block_scales = stored_block_scales(stored_.files);
+  if (!source_.is_trained() && !plan.target.rotate) plan.rules->block_scales = stored_block_scales(stored_.files);
 }
 
 SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
@@ -187,6 +208,7 @@ SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
     QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", stored_.missing);
   options.card = {.source = source_.path().string(),
                   .training = training(),
+                  .rotated = plan.target.rotate,
                   .perplexity_data = names_of(plan.target.perplexity),
                   .perplexity = plan.perplexity};
   saved.report = save_model_folder(*model_, plan.place, options);

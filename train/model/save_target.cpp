@@ -22,12 +22,12 @@ void refuse_options_of_models(const SavePlan& plan) {
   const SaveTarget& target = plan.target;
   const QuantizationSection& section = target.quantization;
   for (const auto& [member, given] :
-       {std::pair("sparsity", !target.sparsity.empty()), std::pair("scheme", !section.scheme.empty()),
-        std::pair("kv_cache", !target.kv_cache.empty()), std::pair("target_bits", target.target_bits.has_value()),
-        std::pair("target_size", !target.target_size.empty()), std::pair("rules", !section.rules.empty()),
-        std::pair("embeddings", !section.embeddings.empty()), std::pair("calibration", !section.calibration.empty()),
-        std::pair("imatrix", !section.imatrix.empty()), std::pair("save_imatrix", !section.save_imatrix.empty()),
-        std::pair("perplexity", !target.perplexity.empty())})
+       {std::pair("sparsity", !target.sparsity.empty()), std::pair("rotate", target.rotate),
+        std::pair("scheme", !section.scheme.empty()), std::pair("kv_cache", !target.kv_cache.empty()),
+        std::pair("target_bits", target.target_bits.has_value()), std::pair("target_size", !target.target_size.empty()),
+        std::pair("rules", !section.rules.empty()), std::pair("embeddings", !section.embeddings.empty()),
+        std::pair("calibration", !section.calibration.empty()), std::pair("imatrix", !section.imatrix.empty()),
+        std::pair("save_imatrix", !section.save_imatrix.empty()), std::pair("perplexity", !target.perplexity.empty())})
     QUENCH_CHECK_AS(ErrorCode::bad_config, !given,
                     "{} is for whole models, and {} {} writes adapters alone; choose another format, or omit it",
                     plan.key(member), plan.key("format"), target.format);
@@ -206,6 +206,17 @@ void choose_format(SavePlan& plan) {
                   "{} f16 is for weights that are not quantized; use bf16 or f32 with a scheme", plan.key("dtype"));
 }
 
+// What was made for the unrotated weights.
+void refuse_beside_rotation(const SavePlan& plan) {
+  if (!plan.target.rotate) return;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, plan.target.sparsity.empty(),
+                  "{} and {}: a rotation mixes pruned weights with others; name one of the two", plan.key("rotate"),
+                  plan.key("sparsity"));
+  QUENCH_CHECK_AS(ErrorCode::bad_config, plan.target.quantization.imatrix.empty(),
+                  "{} and {}: the matrix is of the inputs of the unrotated model; name its text as {}",
+                  plan.key("rotate"), plan.key("imatrix"), plan.key("calibration"));
+}
+
 }  // namespace
 
 std::string SavePlan::key(std::string_view member) const {
@@ -213,7 +224,7 @@ std::string SavePlan::key(std::string_view member) const {
 }
 
 bool SavePlan::keeps_weights() const {
-  return format != nullptr && !rules && !sparsity && !kv_cache && target.perplexity.empty();
+  return format != nullptr && !rules && !sparsity && !target.rotate && !kv_cache && target.perplexity.empty();
 }
 
 SavePlan plan_save(const SaveTarget& target, const std::vector<std::filesystem::path>& sources) {
@@ -223,6 +234,7 @@ SavePlan plan_save(const SaveTarget& target, const std::vector<std::filesystem::
   if (!adapters_alone) choose_format(plan);
   if (!target.sparsity.empty()) plan.sparsity = recipes::require_sparsity(target.sparsity, plan.key("sparsity"));
   if (adapters_alone) refuse_options_of_models(plan);
+  refuse_beside_rotation(plan);
   require_file_format(plan.place, target.format,
                       adapters_alone ? weights_file_of_adapters(target.format) : plan.format->weights_file);
   require_export_target(plan.place);
@@ -242,6 +254,12 @@ Json to_json(const SavedModel& saved) {
   json.set("parameters", saved.parameters);
   json.set("scheme", saved.scheme.empty() ? Json() : Json(saved.scheme));
   if (!saved.kv_cache.empty()) json.set("kv_cache", saved.kv_cache);
+  if (saved.rotation) {
+    Json rotation = Json::object();
+    rotation.set("matrix", saved.rotation->hadamard ? "hadamard" : "orthogonal");
+    rotation.set("head_bytes", saved.rotation->head_bytes);
+    json.set("rotation", std::move(rotation));
+  }
   if (saved.unfit) json.set("unfit", to_json(*saved.unfit));
   if (saved.plan) json.set("plan", to_json(*saved.plan));
   json.set("layers", to_json(report.layers));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "export/budget/bit_budget.h"
+#include "export/rotate/rotate_model.h"
 #include "export/table/unfit_scheme.h"
 #include "train/config/sections/quantization_section.h"
 #include "train/model_folder/model_folder.h"
@@ -33,6 +34,7 @@ struct SaveTarget {
   std::string kv_cache = {};  // KV cache of readers: a name of kv_formats(), with a format that stores it; empty: none
   std::string kv_cache_scales = {};  // a name of kv_scale_choices(); empty: the first
   std::string sparsity = {};         // pruning before, a name of recipes::sparsity_choices(); empty: none
+  bool rotate = false;               // rotate_model() before
   std::string tokenizer = {};        // file or folder; empty: the model's
   std::int64_t max_shard_bytes = 5'000'000'000;
   std::vector<std::string> perplexity = {};  // data of perplexities for the report and the model card; empty: none
@@ -51,6 +53,7 @@ struct SavedModel {
   std::size_t adapted_layers = 0;         // number of layers, for adapters alone
   std::optional<UnfitScheme> unfit = {};  // layers that the scheme does not suit
   std::optional<SchemePlan> plan = {};    // choice by a budget
+  std::optional<ModelRotation> rotation = {};
   ModelFolderReport report = {};
 };
 

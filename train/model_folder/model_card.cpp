@@ -136,6 +136,7 @@ std::string to_markdown(const ModelCard& card) {
   if (!card.source.empty())
     text += fmt::format("| Made of | {} |\n", cell(std::filesystem::path(card.source).filename().string()));
   text += fmt::format("| Format | {} |\n| High precision | {} |\n", card.format.name, to_string(card.dtype));
+  if (card.rotated) text += "| Rotation | residual stream and values of each head, folded into the weights |\n";
   if (card.quantization != nullptr) {
     const QuantizationRules& rules = *card.quantization;
     const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();

@@ -37,6 +37,7 @@ struct ModelCard {
   const ExportFormat& format;
   DType dtype;
   const QuantizationRules* quantization = nullptr;  // null: high precision
+  bool rotated = false;                             // rotate_model()
   std::string kv_cache = {};                        // KV cache of readers; empty: unquantized
   const std::vector<LayerReport>& layers;
   std::string perplexity_data = {};  // empty: not measured

@@ -367,6 +367,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
                                                                    .format = format,
                                                                    .dtype = options.dtype,
                                                                    .quantization = rules ? &*rules : nullptr,
+                                                                   .rotated = options.card->rotated,
                                                                    .kv_cache = cache ? cache->scheme.describe() : "",
                                                                    .layers = report.layers,
                                                                    .perplexity_data = options.card->perplexity_data,

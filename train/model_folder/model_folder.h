@@ -81,6 +81,7 @@ struct ModelFolderOptions {
   struct Card {
     std::string source;
     TrainingFacts training = {};
+    bool rotated = false;              // rotate_model()
     std::string perplexity_data = {};  // data of `perplexity`
     // Of the model's current state, before and after quantization. Empty: not measured.
     std::function<double(nn::CausalLm&)> perplexity = {};

@@ -32,8 +32,8 @@ __global__ __launch_bounds__(kThreads) void tuned_values_kernel(Pointers of, Gri
   const std::int64_t end = (g + 1) * of.size;
 #pragma unroll 4
   for (std::int64_t i = g * of.size + threadIdx.x % kTunedLanes; i < end; i += kTunedLanes)
-    out[i] = from_float<T>(scale.value(rounding(of.w[i] / scale.scale, of.offsets[i], scale.zero_point).code) *
-                           multiplier);
+    out[i] =
+        from_float<T>(scale.value(rounding(of.w[i] / scale.scale, of.offsets[i], scale.zero_point).code) * multiplier);
 }
 
 // Lane 0 has the sum of tuned_rounding.h.

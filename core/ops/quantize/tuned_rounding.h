@@ -3,8 +3,8 @@
 // of a group's bounds.
 //
 // Groups are consecutive elements of a row, `groups` = numel / group size of them in all; [N,K], [groups,2] contiguous.
-// A group's scale is that of its bounds times its factors, rounded as it is stored. Results are equal bit for bit on all
-// devices, sums included: element i of a group is of lane i % 32, lanes sum in f32 in order, then by halves.
+// A group's scale is that of its bounds times its factors, rounded as it is stored. Results are equal bit for bit on
+// all devices, sums included: element i of a group is of lane i % 32, lanes sum in f32 in order, then by halves.
 
 #include "core/device/kernel_slot.h"
 #include "core/number/rounding_grid.h"
@@ -30,8 +30,8 @@ extern constinit KernelSlot<TunedValuesArgs> tuned_values_slot;
 void tuned_values(const TunedValuesArgs& args);
 
 // Offsets and factors move by `rate` against the sign of the loss's derivative, straight-through: an offset by that of
-// its value, unless the code is clipped, within +-0.5; factors by that of scale and zero point, within [0.5, 1.5], where
-// scales are continuous. In place.
+// its value, unless the code is clipped, within +-0.5; factors by that of scale and zero point, within [0.5, 1.5],
+// where scales are continuous. In place.
 struct TunedStepArgs {
   TunedRounding rounding;
   Tensor gradient;  // f32 [N,K], of the loss by the values
@@ -51,8 +51,8 @@ struct TunedGroup {
 };
 
 template <class Element>
-[[nodiscard]] QUENCH_HOST_DEVICE TunedGroup tuned_group(const GridForm& form, const float* bounds,
-                                                        const float* factors, std::int64_t group) {
+[[nodiscard]] QUENCH_HOST_DEVICE TunedGroup tuned_group(const GridForm& form, const float* bounds, const float* factors,
+                                                        std::int64_t group) {
   TunedGroup made{{}, bounds[2 * group], bounds[2 * group + 1], factors[2 * group], factors[2 * group + 1]};
   made.scale = GridRounding<Element>::scale(form, made.low * made.low_factor, made.high * made.high_factor);
   return made;
