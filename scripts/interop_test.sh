@@ -11,7 +11,8 @@
 #   --only PROGRAM     that program alone
 #   --real             in place of all that: SmolLM2-135M-Instruct (98 MB), its fine-tunes and exports, in Transformers and
 #                      llama.cpp, its GGUF types and mixes beside llama.cpp's quantizers; half an hour on two cores. With vllm
-#                      there too; with llama, whose tools are built from source, mixes beside llama-quantize in llama-perplexity
+#                      there too; with llama, whose tools are built from source, mixes beside llama-quantize in llama-perplexity;
+#                      with llmcompressor folders beside its own (hours without a GPU)
 #   NAME               only these schemes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +28,7 @@ while [ $# -gt 0 ]; do
       [ "$1" = --with ] || only=$2
       shift 2 ;;
     --real) real=1; shift ;;
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
     -*) echo "interop_test.sh: unknown argument '$1'" >&2; exit 2 ;;
     *) break ;;
   esac
@@ -147,6 +148,11 @@ if [ "$real" ]; then
   if wanted llama; then
     llama_tools
     "$venv/bin/python" tests/interop/compare_llama_quantize.py "$quench" "$venv-llama/bin" "$folder/llama-quantize" \
+      "$folder/smollm2" "$folder/text.txt" "$folder/calibration.txt" || status=1
+  fi
+  if wanted llmcompressor; then
+    quantizer_environment llmcompressor
+    "$venv-llmcompressor/bin/python" tests/interop/compare_llmcompressor.py "$quench" "$folder/llm-compressor" \
       "$folder/smollm2" "$folder/text.txt" "$folder/calibration.txt" || status=1
   fi
   if wanted vllm; then

@@ -44,8 +44,12 @@ void QuantizationOptions::add_to(const Command& verb) {
           "--damping", section.damping,
           fmt::format("GPTQ: damping of the Hessian, as a share of its mean diagonal ({})", MethodOptions().damping))
       .between(0.0, 1e6);
-  verb.add_flag("--act-order", section.act_order,
-                "GPTQ: quantize columns in order of decreasing activation (desc_act)");
+  const CommandOption ordered = verb.add_flag("--act-order", act_order,
+                                              "GPTQ: quantize columns in order of decreasing activation (desc_act), "
+                                              "under scales of least squared error (default)");
+  verb.add_flag("--no-act-order", no_act_order,
+                "GPTQ: quantize columns in their order, a group's scales by its amax at its first column")
+      .excludes(ordered);
   verb.add_option("--smoothing", section.smoothing,
                   fmt::format("SmoothQuant migration strength: 0 leaves the inputs unchanged, 1 moves their whole "
                               "range into the weights ({})",
@@ -62,6 +66,7 @@ void QuantizationOptions::add_to(const Command& verb) {
 QuantizationSection QuantizationOptions::named() const {
   QuantizationSection result = section;
   if (exclude_option && exclude_option->given()) result.exclude = exclude;
+  if (act_order || no_act_order) result.act_order = act_order;
   return result;
 }
 

@@ -15,6 +15,7 @@ struct QuantizationOptions {
   QuantizationSection section;
   std::vector<std::string> exclude = excluded_layers({});
   std::optional<CommandOption> exclude_option = {};
+  bool act_order = false, no_act_order = false;
 
   void add_to(const Command& verb);
   // The section with the patterns of `exclude`, if given.

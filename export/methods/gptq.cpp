@@ -9,6 +9,7 @@
 #include "export/methods/code_grid.h"
 #include "export/methods/inverse_factor.h"
 #include "export/methods/rtn.h"
+#include "export/methods/tuned_weight.h"
 
 namespace quench {
 namespace {
@@ -53,6 +54,21 @@ Inputs prepare(const InputStatistics& statistics, const GptqOptions& options, st
   }
   in.factor = inverse_factor(matrix, columns, name);
   return in;
+}
+
+// f32 [K], in storage order: what a column's squared rounding error costs when all others make up for it, 1 /
+// (H^-1)_cc.
+Tensor importance_of(const Inputs& in) {
+  const std::int64_t columns = in.factor.size(0);
+  const Tensor importance = Tensor::empty({columns}, DType::f32);
+  const float* u = in.factor.data<float>();
+  for (std::int64_t c = 0; c < columns; ++c) {
+    double sum = 0;
+    for (std::int64_t r = 0; r <= c; ++r) sum += static_cast<double>(u[r * columns + c]) * u[r * columns + c];
+    const std::int64_t column = in.order[static_cast<std::size_t>(c)];
+    importance.data<float>()[column] = in.dead[static_cast<std::size_t>(column)] ? 0.0f : static_cast<float>(1 / sum);
+  }
+  return importance;
 }
 
 // f32, columns in quantization order.
@@ -133,6 +149,8 @@ QuantizedWeight gptq(const Tensor& weight, const OperandScheme& scheme, std::str
   if (inputs.rows() == 0 || !(inputs.amax() > 0)) return out;
   const MemoryScope scope(MemoryCategory::workspace);
   const Inputs in = prepare(inputs, options, name);
+  if (options.activation_order && grid_problem(scheme, "").empty())
+    out = TunedWeight(weight, scheme, name, scale_dtype, options.shared_amax, importance_of(in)).quantized();
   const Tensor w = ordered(weight, in);
   const std::int64_t rows = w.size(0), columns = w.size(1);
   const bool choose = scheme.sharing == ScaleSharing::group && !options.activation_order;

@@ -17,14 +17,15 @@ namespace quench {
 struct GptqOptions {
   // Share of the mean diagonal, added to the Gram matrix's diagonal.
   double damping = 0.01;
-  // Columns by decreasing input magnitude (act_order): group scales are those of the original weight, the storage order
-  // stays. Else a group's scales are computed at its first column.
-  bool activation_order = false;
+  // Columns by decreasing input magnitude (act_order): scales of rows and groups are those of least squared error of
+  // the original weight, a column's times 1 / (H^-1)_cc of the damped Gram matrix H; the storage order stays. Else a
+  // group's scales are computed at its first column, from its amax.
+  bool activation_order = true;
   std::optional<float> shared_amax = {};  // rtn()
 };
 
-// Scales other than row groups' are those of rtn(). Columns without input are 0. Without any input (an expert without
-// tokens): rtn(). Throws nonfinite naming `name` if the damped Gram matrix is singular.
+// Scales other than of rows and groups are those of rtn(). Columns without input are 0. Without any input (an expert
+// without tokens): rtn(). Throws nonfinite naming `name` if the damped Gram matrix is singular.
 [[nodiscard]] QuantizedWeight gptq(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
                                    std::optional<DType> scale_dtype, const InputStatistics& inputs,
                                    const GptqOptions& options = {});

@@ -15,9 +15,9 @@ constexpr std::uint64_t kSeed = 42;
 
 // What a parameter of a decoder layer has to do with the residual stream.
 enum class Role {
-  reads,        // rows are of its width, behind the norm
+  reads,        // rows are of its width, after the norm
   writes,       // weight [.., in] by whose rows the stream has its elements
-  writes_bias,  // of such a weight
+  writes_bias,  // added to its outputs
   inner,
 };
 

@@ -40,7 +40,7 @@ void require_nothing_asked(const QuantizationSection& section, const Quantizatio
   report("imatrix", !section.imatrix.empty());
   report("save_imatrix", !section.save_imatrix.empty());
   report("damping", section.damping.has_value());
-  report("act_order", section.act_order);
+  report("act_order", section.act_order.has_value());
   report("smoothing", section.smoothing.has_value());
   report("iterations", section.iterations.has_value());
   report("batch_size", section.batch_size.has_value());
@@ -119,12 +119,12 @@ std::optional<QuantizationRules> resolve_quantization(const QuantizationSection&
       (void)judge.accepts(member, [&](const auto& key) { require_method_option(*rules.quantizer, option, key); });
   };
   acts(section.damping.has_value(), "damping", kDampingOption);
-  acts(section.act_order, "act_order", kActivationOrderOption);
+  acts(section.act_order.has_value(), "act_order", kActivationOrderOption);
   acts(section.smoothing.has_value(), "smoothing", kSmoothingOption);
   acts(section.iterations.has_value(), "iterations", kIterationsOption);
   acts(section.batch_size.has_value(), "batch_size", kBatchSizeOption);
   rules.options = {.damping = section.damping.value_or(MethodOptions().damping),
-                   .activation_order = section.act_order,
+                   .activation_order = section.act_order.value_or(MethodOptions().activation_order),
                    .smoothing = section.smoothing.value_or(MethodOptions().smoothing),
                    .iterations = section.iterations.value_or(MethodOptions().iterations),
                    .batch_size = section.batch_size.value_or(MethodOptions().batch_size)};

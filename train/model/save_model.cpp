@@ -151,7 +151,7 @@ SavedModel Model::save_planned(SavePlan plan) {
   return write(plan, std::move(saved));
 }
 
-// Of the model with adapters merged.
+// Merges adapters before.
 ModelRotation Model::rotate(const SavePlan& plan) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, trained_.scheme == nullptr,
                   "{}: recipe {} trained {} for the codes of scheme {}, which a rotation gives up; omit it",

@@ -231,10 +231,10 @@ SavePlan plan_save(const SaveTarget& target, const std::vector<std::filesystem::
   SavePlan plan{.target = target,
                 .place = {.folder = target.path, .overwrite = target.overwrite, .sources = sources, .kept = {}}};
   const bool adapters_alone = is_adapter_format(target.format);
+  refuse_beside_rotation(plan);
   if (!adapters_alone) choose_format(plan);
   if (!target.sparsity.empty()) plan.sparsity = recipes::require_sparsity(target.sparsity, plan.key("sparsity"));
   if (adapters_alone) refuse_options_of_models(plan);
-  refuse_beside_rotation(plan);
   require_file_format(plan.place, target.format,
                       adapters_alone ? weights_file_of_adapters(target.format) : plan.format->weights_file);
   require_export_target(plan.place);

@@ -43,11 +43,11 @@ void tuned_step(const TunedStepArgs& args);
 inline constexpr int kTunedLanes = 32;
 inline constexpr float kMostTunedOffset = 0.5f, kLeastTunedFactor = 0.5f, kMostTunedFactor = 1.5f;
 
-// Of one group; for kernels.
+// Group as kernels read it.
 struct TunedGroup {
   GridScale scale;
-  float low, high;                // bounds
-  float low_factor, high_factor;  // of them
+  float low, high;  // bounds
+  float low_factor, high_factor;
 };
 
 template <class Element>

@@ -91,7 +91,9 @@ void add_export_fields(Fields& fields) {
   add("damping", QUENCH_QUANTIZATION(damping), between(0, 1e6),
       fmt::format("GPTQ: damping of the Hessian, as a share of its mean diagonal; null: {}.", MethodOptions().damping));
   add("act_order", QUENCH_QUANTIZATION(act_order), any_value(),
-      "GPTQ: quantize columns in order of decreasing activation (desc_act).");
+      "GPTQ: quantize columns in order of decreasing activation (desc_act), under scales of least squared error; "
+      "false: in "
+      "their order, a group's scales by its amax at its first column; null: true.");
   add("smoothing", QUENCH_QUANTIZATION(smoothing), between(0, 1),
       fmt::format("SmoothQuant migration strength: 0 leaves the inputs unchanged, 1 moves their whole range into the "
                   "weights; null: {}.",

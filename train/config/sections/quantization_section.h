@@ -33,7 +33,7 @@ struct QuantizationSection {
   std::int64_t calibration_samples = kCalibrationSamples;
   std::int64_t calibration_seq_len = 0;  // 0: kCalibrationTokens, at most the model's context
   std::optional<double> damping;
-  bool act_order = false;
+  std::optional<bool> act_order;
   std::optional<double> smoothing;
   std::optional<std::int64_t> iterations;
   std::optional<std::int64_t> batch_size;

@@ -81,16 +81,21 @@ TEST_F(RotateVerb, TheBytesOfAnUntiedHeadAreReported) {
 }
 
 TEST_F(RotateVerb, EveryMethodAndFormatTakesTheRotatedModel) {
-  const std::string text = (folder_ / "text.txt").string();
-  std::ofstream(text) << std::string(4000, 'a') + "the quick brown fox " + std::string(2000, 'b');
+  const std::string records = (folder_ / "records.jsonl").string();
+  std::string lines;
+  for (int line = 0; line < 4; ++line) {
+    lines += "{\"input_ids\": [1";
+    for (int i = 1; i < 32; ++i) lines += fmt::format(", {}", (i * i + 5 * line) % 100);
+    lines += "]}\n";
+  }
+  testing::write_file(records, lines);
   const std::vector<float> plain = logits(golden("llama").string());
   for (const Quantizer& quantizer : quantizers()) {
     SCOPED_TRACE(quantizer.name);
     std::vector<std::string> more{"--scheme", "int8dyn_int8", "--method", std::string(quantizer.name),
                                   "--dtype",  "f32"};
     if (quantizer.calibrated)
-      more.insert(more.end(), {"--calibration", text, "--calibration-samples", "4", "--calibration-seq-len", "32",
-                               "--tokenizer", "bytes"});
+      more.insert(more.end(), {"--calibration", records, "--calibration-samples", "4", "--calibration-seq-len", "32"});
     const Outcome done = write("quantize", golden("llama"), std::string(quantizer.name), more);
     ASSERT_EQ(done.status, 0) << done.errors;
     EXPECT_LT(distance(logits(std::string(quantizer.name)), plain), 0.1);
@@ -101,7 +106,7 @@ TEST_F(RotateVerb, EveryMethodAndFormatTakesTheRotatedModel) {
 
 TEST_F(RotateVerb, WhatARotationGivesUpIsRefused) {
   const auto refused = [&](const Outcome& done, std::string_view words) {
-    EXPECT_EQ(done.status, 1);
+    EXPECT_NE(done.status, 0);
     EXPECT_THAT(done.errors, HasSubstr(std::string(words)));
     EXPECT_FALSE(fs::exists(folder_ / "out"));
   };
