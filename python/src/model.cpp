@@ -113,6 +113,7 @@ constexpr SaveOption kSaveOptions[] = {
     {"reader", set_member<&SaveTarget::reader>},
     {"allow_requantize", set_member<&SaveTarget::allow_requantize>},
     {"sparsity", set_member<&SaveTarget::sparsity>},
+    {"rotate", set_member<&SaveTarget::rotate>},
     {"tokenizer", set_member<&SaveTarget::tokenizer>},
     {"max_shard_bytes", set_member<&SaveTarget::max_shard_bytes>},
     {"perplexity", set_member<&SaveTarget::perplexity>},
@@ -215,7 +216,7 @@ void bind_model(nb::module_& module) {
            "not.\n"
            "  format: as ``quench export --format``.\n"
            "  scheme: quantization scheme; \"\": dense weights.\n"
-           "  options: the other options of ``quench export``: dtype, overwrite, reader, allow_requantize, sparsity,\n"
+           "  options: the other options of ``quench export``: dtype, overwrite, reader, allow_requantize, sparsity, rotate,\n"
            "    tokenizer, max_shard_bytes, perplexity, target_bits, target_size, search_steps, save_plan, plan,\n"
            "    kv_cache, kv_cache_scales, method, rules, embeddings, exclude, calibration, imatrix, save_imatrix,\n"
            "    calibration_samples, calibration_seq_len, damping, act_order, smoothing, iterations, batch_size.\n\n"
