@@ -54,7 +54,7 @@ inline void get_quarters(const std::uint8_t* in, std::int8_t* codes) {
 }
 
 // Bit k of byte i in 32 bytes: element k * 32 + i.
-template <int Bit>  // of each code
+template <int Bit>  // number of the bit in a code
 QUENCH_TEAM_INLINE void put_planes(const std::uint8_t* codes, std::uint8_t* out) {
   for (int i = 0; i < 32; ++i) {
     int bits = 0;

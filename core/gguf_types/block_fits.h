@@ -228,8 +228,7 @@ struct TernaryFit {
     return static_cast<std::uint8_t>(static_cast<int>(digit(x, scale)) + 1);
   }
   template <class Team>
-  static QUENCH_TEAM_INLINE void put(const Team& team, float scale, const float (&x)[1][32],
-                                     BlockNumbers<32, 8>& out) {
+  static QUENCH_TEAM_INLINE void put(const Team& team, float scale, const float (&x)[1][32], BlockNumbers<32, 8>& out) {
     if (team.leads()) out.unit = scale;
     for (int i = 0; i < kSize; ++i) out.codes[i * kGroups + team.group(0)] = code(x[0][i], scale);
   }

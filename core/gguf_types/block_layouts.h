@@ -1,5 +1,6 @@
 #pragma once
-// Bytes of GGUF block types from their numbers (ggml-common.h of ggml): the same code on CPU and GPU, one thread a block.
+// Bytes of GGUF block types from their numbers (ggml-common.h of ggml): the same code on CPU and GPU, one thread a
+// block.
 
 #include "core/gguf_types/bit_layouts.h"
 #include "core/gguf_types/block_fits.h"

@@ -111,7 +111,7 @@ class Search {
     return static_cast<std::size_t>(random_below({0, hash64("choice search"), 0}, draws_++, s_.groups.size()));
   }
 
-  // Of two groups drawn, that with the larger gain, or the smaller loss.
+  // The better of two groups drawn: larger gain, or smaller loss.
   [[nodiscard]] std::optional<std::pair<std::size_t, std::size_t>> draw_step(const OptionChoice& choice,
                                                                              const std::vector<bool>& changed,
                                                                              int direction) {
@@ -144,7 +144,7 @@ class Search {
   }
 
   const ChoiceSearch& s_;
-  std::vector<double> factors_;  // of the estimates, by group
+  std::vector<double> factors_;  // corrections of the estimates, by group
   std::vector<std::vector<std::size_t>> ladders_;
   std::uint64_t draws_ = 0;
 };

@@ -38,7 +38,7 @@ class Planner {
   // Layers of one scheme, and what each candidate costs.
   struct Group {
     std::vector<const ModelTensor*> tensors;
-    std::vector<std::vector<float>> importance;  // of each tensor's columns; empty: none
+    std::vector<std::vector<float>> importance;  // columns' factors by tensor; empty: none
     std::vector<const Scheme*> schemes;
   };
 
@@ -61,7 +61,7 @@ class Planner {
   const FolderReader* reader_;
   const BitBudget& budget_;
   std::vector<Group> groups_;
-  std::vector<std::vector<KnapsackOption>> options_;  // of each group; sizes in bits
+  std::vector<std::vector<KnapsackOption>> options_;  // by group; sizes in bits
   std::int64_t weights_ = 0, fixed_bits_ = 0;
 };
 

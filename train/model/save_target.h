@@ -26,7 +26,7 @@ struct SaveTarget {
   // candidates. Mean bits a weight; size of the weights files: "5GB", "800MiB".
   std::optional<double> target_bits = {};
   std::string target_size = {};
-  std::int64_t search_steps = BitBudget().search_steps;  // of the choice by a budget
+  std::int64_t search_steps = BitBudget().search_steps;  // trials of a budget's choice
   std::string save_plan = {};                            // file for the choice; empty: none
   std::string dtype = "auto";     // as opened; or f32, bf16, or f16 for weights that are not quantized
   std::string reader = {};        // a name of folder_readers(), which must run the model; empty: any

@@ -15,10 +15,10 @@
 namespace quench {
 
 struct TrainedScheme {
-  const Scheme* scheme = nullptr;        // null: none
-  std::string recipe;                    // recipe.name
-  std::set<std::string> high_precision;  // weight names left so by the recipe
-  recipes::GgufTypes types = {};         // layers' types, where `scheme` is one of GGUF files
+  const Scheme* scheme = nullptr;                    // null: none
+  std::string recipe;                                // recipe.name
+  std::set<std::string> high_precision;              // weight names left so by the recipe
+  recipes::GgufTypes types = {};                     // layers' types, where `scheme` is one of GGUF files
   std::vector<recipes::LayerRule> layer_rules = {};  // recipe.rules
 
   // Layers of `tensors` (Hugging Face names) that the recipe left in high precision.

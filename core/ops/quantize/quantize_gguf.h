@@ -27,8 +27,8 @@ void quantize_gguf(const QuantizeGgufArgs& args);
 // Blocks of a weight f32 or bf16 [N,K] on the CPU, also on the CPU; K is a multiple of the block size; of a type that
 // is not read only. `importance`: a non-negative factor of the squared error of each of K columns, or empty. `device`:
 // where the work runs if it has a kernel for the type, in pieces of rows that take at most 512 MiB there; else the CPU,
-// rows in parallel. The result depends on neither. Throws nonfinite naming `name` (the tensor) and the value for which a
-// scale overflows, invalid_argument for an importance of another length, of negative or non-finite values.
+// rows in parallel. The result depends on neither. Throws nonfinite naming `name` (the tensor) and the value for which
+// a scale overflows, invalid_argument for an importance of another length, of negative or non-finite values.
 [[nodiscard]] Tensor quantize_blocks(const Tensor& weight, BlockType type, std::string_view name,
                                      std::span<const float> importance = {}, Device device = {});
 
