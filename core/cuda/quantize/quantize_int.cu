@@ -324,7 +324,7 @@ void fake_any(const OpLaunch& launch, const FakeQuantizeIntArgs& args, std::uint
     const MemoryScope scope(MemoryCategory::workspace);
     const IntRows shape(args.x, args.options);
     scales = Tensor::empty({shape.rows * shape.groups}, DType::f32, args.x.device());
-    zero_points = Tensor::empty_like(scales);
+    if (!has_few_levels(args.options.mapping)) zero_points = Tensor::empty_like(scales);
     choose_scales<T>(launch, args.x, scales, zero_points, args.options);
   }
   apply<T, T, ToFake>(launch, args.x, args.out, mask, scales, zero_points, args.options);
