@@ -234,11 +234,19 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
                                           const RecipeOptions& options) {
   std::vector<LayerConversion> report;
   LayerChoice choice(filter, stack_size(root));
+  // A rule that names a layer in full takes precedence over the filter, as in exports.
+  const auto left_out = [&](const std::string& name, const std::vector<std::string>& names) {
+    std::string reason(choice.left_out(name, names));
+    const bool named = std::ranges::any_of(options.rules, [&](const LayerRule& rule) {
+      return std::ranges::find(names, rule.pattern) != names.end() && !rule.scheme.empty();
+    });
+    return named ? std::string() : reason;
+  };
   // A skipped layer is reset to high precision.
   const auto convert = [&](const std::string& name, nn::Linear& linear) {
     const nn::LinearInfo info = linear.info(name);
     LayerConversion row = row_of(name, info);
-    row.skipped_because = choice.left_out(name, names_of(name, linear));
+    row.skipped_because = left_out(name, names_of(name, linear));
     LinearPlan plan;
     if (has_packed_weight(linear)) {
       plan.kernel = linear.shared_kernel();
@@ -259,7 +267,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
   const auto convert_experts = [&](const std::string& name, nn::ExpertLinear& layer) {
     const nn::LinearInfo info = layer.info(name);
     LayerConversion row = row_of(name, info);
-    row.skipped_because = choice.left_out(name, names_of(name, layer));
+    row.skipped_because = left_out(name, names_of(name, layer));
     row.experts = layer.experts();
     ExpertPlan plan;
     if (row.skipped_because.empty()) {

@@ -175,8 +175,10 @@ void derive_export(RunConfig& config) {
   if (scheme.empty() && format != nullptr && simulated != nullptr &&
       (format->quantized || format->problem(*simulated).empty()))
     scheme = simulated->name;
-  if (simulated != nullptr && scheme == simulated->name && section.quantization.rules.empty())
-    section.quantization.rules = config.recipe.rules;
+  if (simulated != nullptr && scheme == simulated->name && section.quantization.rules.empty()) {
+    for (const std::string& rule : config.recipe.rules)  // layers without a scheme are excluded as untrained ones
+      if (!rule.ends_with("=none")) section.quantization.rules.push_back(rule);
+  }
   const Scheme* table = simulated_embedding_scheme(config);
   std::string& embeddings = section.quantization.embeddings;
   if (embeddings.empty() && format != nullptr && table != nullptr && simulated != nullptr &&

@@ -64,7 +64,8 @@ TEST_F(QatRules, LayersAreTrainedAndExportedInTheirSchemes) {
 }
 
 TEST_F(QatRules, TypesOfAGgufFileFollowRules) {
-  expect_ok(train("gguf", {kGguf, "--recipe.gguf_scheme=q4_0", "--recipe.rules=*.v_proj=q8_0,*.up_proj=q5_0"}));
+  expect_ok(train("gguf", {kGguf, "--recipe.gguf_scheme=q4_0", "--recipe.rules=*.v_proj=q8_0,*.up_proj=q5_0",
+                           "--export.format=gguf"}));
   expect_exported_as_trained("gguf");
 }
 
