@@ -214,13 +214,14 @@ OptionChoice Planner::search(nn::CausalLm& model, const CalibrationData& data, S
   };
   std::vector<std::pair<OptionChoice, std::string>> uniform, mixes;
   for (const Scheme* scheme : budget_.candidates)
-    if (auto choice = scheme != nullptr ? uniform_choice(scheme) : std::nullopt)
+    if (auto choice = scheme != nullptr ? uniform_choice(scheme) : std::nullopt; choice && fits(*choice))
       uniform.emplace_back(std::move(*choice), scheme->name);
   for (const Scheme& scheme : scheme_table())
     if (auto choice = is_file() && scheme.mix != nullptr ? mix_choice(scheme) : std::nullopt)
       mixes.emplace_back(std::move(*choice), scheme.name);
   add(std::move(uniform));
   add(std::move(mixes));
+  if (auto between = neighbours_choice()) add({std::move(*between)});
 
   const OutputDivergence divergence(model, data, kMeasuredTokens);
   TriedWeights tried;
@@ -290,8 +291,34 @@ void Planner::add_schemes(Group& group) {
   group.importance.resize(group.tensors.size());
 }
 
-std::optional<OptionChoice> Planner::within(OptionChoice choice) const {
-  return total_size(options_, choice) <= capacity() ? std::optional(std::move(choice)) : std::nullopt;
+bool Planner::fits(const OptionChoice& choice) const {
+  return total_size(options_, choice) <= capacity();
+}
+
+std::optional<std::pair<OptionChoice, std::string>> Planner::neighbours_choice() const {
+  const Scheme *below_scheme = nullptr, *above_scheme = nullptr;
+  OptionChoice below, above;
+  for (const Scheme* scheme : budget_.candidates) {
+    const auto choice = scheme != nullptr ? uniform_choice(scheme) : std::nullopt;
+    if (!choice) continue;
+    const std::int64_t size = total_size(options_, *choice);
+    if (size <= capacity() && (below.empty() || size > total_size(options_, below))) {
+      below = *choice;
+      below_scheme = scheme;
+    }
+    if (size > capacity() && (above.empty() || size < total_size(options_, above))) {
+      above = *choice;
+      above_scheme = scheme;
+    }
+  }
+  if (below.empty() || above.empty()) return std::nullopt;
+  std::vector<std::vector<KnapsackOption>> two;
+  for (std::size_t g = 0; g < groups_.size(); ++g) two.push_back({options_[g][below[g]], options_[g][above[g]]});
+  OptionChoice choice;
+  const auto taken = choose_options(two, capacity());
+  for (std::size_t g = 0; taken && g < groups_.size(); ++g) choice.push_back((*taken)[g] == 0 ? below[g] : above[g]);
+  if (!taken) return std::nullopt;
+  return std::pair(std::move(choice), fmt::format("{} and {}", below_scheme->name, above_scheme->name));
 }
 
 std::optional<OptionChoice> Planner::uniform_choice(const Scheme* scheme) const {
@@ -301,7 +328,7 @@ std::optional<OptionChoice> Planner::uniform_choice(const Scheme* scheme) const 
     if (found == group.schemes.end()) return std::nullopt;
     choice.push_back(static_cast<std::size_t>(found - group.schemes.begin()));
   }
-  return within(std::move(choice));
+  return choice;
 }
 
 std::optional<OptionChoice> Planner::mix_choice(const Scheme& mix) const {
@@ -323,7 +350,7 @@ std::optional<OptionChoice> Planner::mix_choice(const Scheme& mix) const {
     if (scheme == nullptr || found == group.schemes.end()) return std::nullopt;
     choice.push_back(static_cast<std::size_t>(found - group.schemes.begin()));
   }
-  return within(std::move(choice));
+  return fits(choice) ? std::optional(std::move(choice)) : std::nullopt;
 }
 
 }  // namespace quench

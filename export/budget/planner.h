@@ -26,7 +26,8 @@ class Planner {
 
   // Choice of least estimated cost. Throws bad_config naming `option` if none is within the budget.
   [[nodiscard]] OptionChoice choose(std::string_view option) const;
-  // The best of the estimate's choices, of uniform schemes and of mixes within the budget, and then of
+  // The best of the estimate's choices (of all schemes, and of the two next to the budget), of uniform schemes and of
+  // mixes within the budget, and then of
   // BitBudget::search_steps trials, by the divergence measured on the first sequences of the data. Sets what the plan
   // says of it.
   [[nodiscard]] OptionChoice search(nn::CausalLm& model, const CalibrationData& data, SchemePlan& plan,
@@ -49,10 +50,14 @@ class Planner {
   void add_schemes(Group& group);
   void add_costs(std::size_t group, std::size_t tensor, const Sensitivity* sensitivity, std::vector<float> importance,
                  const Tensor& gram);
-  // Options of the scheme for all groups, and of a mix; nullopt: a group lacks it, or the sum exceeds the capacity.
+  [[nodiscard]] bool fits(const OptionChoice& choice) const;
+  // Options of the scheme for all groups; nullopt: a group lacks it.
   [[nodiscard]] std::optional<OptionChoice> uniform_choice(const Scheme* scheme) const;
+  // Options of a mix; nullopt: a group lacks one, or the sum exceeds the capacity.
   [[nodiscard]] std::optional<OptionChoice> mix_choice(const Scheme& mix) const;
-  [[nodiscard]] std::optional<OptionChoice> within(OptionChoice choice) const;
+  // The estimate's choice between the uniform schemes next to the capacity, and their names; nullopt: on one side
+  // alone.
+  [[nodiscard]] std::optional<std::pair<OptionChoice, std::string>> neighbours_choice() const;
 
   const std::vector<ModelTensor>& tensors_;
   const nn::ModelConfig& config_;
