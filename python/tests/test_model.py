@@ -184,6 +184,11 @@ class ModelTest(unittest.TestCase):
         again = quench.Model.open(saved["output"], device="cpu")
         np.testing.assert_array_equal(np.asarray(again.forward(self.tokens)), np.asarray(self.model.forward(self.tokens)))
 
+    def test_cache_of_readers_is_an_option(self):
+        folder = support.FOLDER / "cached"
+        self.model.save(str(folder), format="compressed-tensors", scheme="int8_weight_only", kv_cache="int8", kv_cache_scales="dynamic")
+        self.assertIn("kv_cache_scheme", (folder / "config.json").read_text())
+
     def test_mistakes_of_saving_are_named(self):
         path = str(support.FOLDER / "mistake")
         self.refuses('no option "shceme"', lambda: self.model.save(path, shceme="int4"), "bad_config")
