@@ -83,9 +83,11 @@ class GridRounding {
  private:
   // Distance of codes in the binade; subnormals have that of the smallest normal.
   QUENCH_HOST_DEVICE static constexpr float step(float scaled) {
-    constexpr int kLeast = 1 - ((1 << (Element::kBits - Element::kMantissaBits - 2)) - 1);
+    constexpr int kSmallestExponent = 1 - ((1 << (Element::kBits - Element::kMantissaBits - 2)) - 1);
     int exponent = static_cast<int>(bit_cast<std::uint32_t>(scaled) >> 23 & 0xFF) - 127;
-    exponent = exponent < kLeast ? kLeast : exponent > Element::kMaxExponent ? Element::kMaxExponent : exponent;
+    exponent = exponent < kSmallestExponent       ? kSmallestExponent
+               : exponent > Element::kMaxExponent ? Element::kMaxExponent
+                                                  : exponent;
     return bit_cast<float>(static_cast<std::uint32_t>(exponent - Element::kMantissaBits + 127) << 23);
   }
 };
