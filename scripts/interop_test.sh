@@ -11,8 +11,8 @@
 #   --only PROGRAM     that program alone
 #   --real             in place of all that: SmolLM2-135M-Instruct (98 MB), its fine-tunes and exports, in Transformers and
 #                      llama.cpp, its GGUF types and mixes beside llama.cpp's quantizers; half an hour on two cores. With vllm
-#                      there too; with llama, whose tools are built from source, mixes beside llama-quantize in llama-perplexity;
-#                      with llmcompressor folders beside its own (hours without a GPU)
+#                      there too; with llama, whose tools are built from source, mixes next to llama-quantize in llama-perplexity;
+#                      with llmcompressor folders next to its own (hours without a GPU)
 #   NAME               only these schemes
 set -euo pipefail
 cd "$(dirname "$0")/.."

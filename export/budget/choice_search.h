@@ -29,9 +29,9 @@ struct FoundChoice {
   std::int64_t taken = 0;  // trials that were better than all before
 };
 
-// Measures the starts and continues from the best. A trial takes several groups one option up (to the next larger one
-// of less estimated cost), and others down until the capacity suffices; it is kept if its measured cost is less. Trials
-// start with an eighth of the groups and halve after eight that fail, the last of which is the choice under the
+// Measures the starts and continues from the best. A trial takes several groups one option up, to the next larger one
+// with less estimated cost, and others down until the capacity suffices; it is kept if its measured cost is less.
+// Trials start with an eighth of the groups and halve after eight that fail, the last of which is the choice under the
 // estimates as all measurements have corrected them. Draws depend on the arguments alone.
 [[nodiscard]] FoundChoice search_choice(const ChoiceSearch& search);
 

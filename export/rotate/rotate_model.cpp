@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 42;
 
-// What a parameter of a decoder layer has to do with the residual stream.
+// Relation of a decoder layer's parameter to the residual stream.
 enum class Role {
   reads,        // rows are of its width, after the norm
   writes,       // weight [.., in] by whose rows the stream has its elements

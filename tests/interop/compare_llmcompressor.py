@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Quantized folders of the program beside those of llm-compressor: one model, one scheme, the same calibration tokens, one
+"""Quantized folders of the program next to those of llm-compressor: one model, one scheme, the same calibration tokens, one
 evaluator (the program's, word perplexity in windows of 1024 tokens). Prints a Markdown table.
 
 Usage: compare_llmcompressor.py QUENCH FOLDER MODEL TEXT CALIBRATION [--samples N] [--length N] [--theirs] [NAME ...]

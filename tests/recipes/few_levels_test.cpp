@@ -129,7 +129,7 @@ TEST(FewLevelLayers, LearnedScalesBeginAsThoseOfTheWeightAndHaveTheFormulasGradi
       }
 }
 
-// The error of a layer that learns the products of another weight, at the end.
+// The error of a layer that learns the outputs of another weight, at the end.
 double learned_error(const RecipeOptions& options) {
   const LinearCase first = layer_case();
   LinearCase c = first;

@@ -220,17 +220,13 @@ void check_quantization_aware(Checker& checker) {
     checker.judge("recipe.gguf_scheme", [&] { (void)require_gguf_scheme(recipe.gguf_scheme, "recipe.gguf_scheme"); });
   if (checker.usable({"recipe.name", "recipe.rules", "recipe.gguf_scheme"}))
     checker.judge("recipe.rules", [&] { (void)recipe_rules(recipe); });
-  if (recipe.learned_scales && !recipe.rules.empty() && checker.usable({"recipe.learned_scales", "recipe.rules"}))
-    checker.report("recipe.learned_scales", "is incompatible with recipe.rules: scales are learned under one scheme");
   if (recipe.weight_grid != default_config().recipe.weight_grid && checker.usable({"recipe.weight_grid"})) {
     if (recipe.weight_bits && checker.usable({"recipe.weight_bits"}))
       checker.report("recipe.weight_bits", "has no effect under recipe.weight_grid {}, which has its own levels",
                      recipe.weight_grid);
     if (recipe.asymmetric_weights)
       checker.report("recipe.asymmetric_weights",
-                     "true is incompatible with recipe.weight_grid {}, whose levels lie "
-                     "around 0",
-                     recipe.weight_grid);
+                     "true is incompatible with recipe.weight_grid {}, whose levels lie around 0", recipe.weight_grid);
   }
   if (!checker.usable({"recipe.learned_scales"})) return;
   if (!recipe.learned_scales && recipe.scale_lr != default_config().recipe.scale_lr &&
@@ -241,6 +237,7 @@ void check_quantization_aware(Checker& checker) {
     if (other) checker.report("recipe.learned_scales", "true is incompatible with {}", what);
   };
   refuse(recipe.asymmetric_weights, "recipe.asymmetric_weights (zero points are not learned)");
+  refuse(!recipe.rules.empty(), "recipe.rules (scales are learned under one scheme)");
   refuse(config.lora.has_value(), "lora (the base is frozen)");
   refuse(recipe.start_step > 0 || recipe.stop_step || recipe.high_precision_tail > 0,
          "recipe.start_step, stop_step and high_precision_tail (scales are trained in every step)");

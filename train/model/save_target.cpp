@@ -206,7 +206,7 @@ void choose_format(SavePlan& plan) {
                   "{} f16 is for weights that are not quantized; use bf16 or f32 with a scheme", plan.key("dtype"));
 }
 
-// What was made for the unrotated weights.
+// Options made for the unrotated weights.
 void refuse_beside_rotation(const SavePlan& plan) {
   if (!plan.target.rotate) return;
   QUENCH_CHECK_AS(ErrorCode::bad_config, plan.target.sparsity.empty(),

@@ -1,6 +1,6 @@
 #pragma once
-// Weights under tuned rounding (SignRound, arXiv:2309.05516): an offset of at most half a step by element, and factors
-// of a group's bounds.
+// Weights under tuned rounding (SignRound, arXiv:2309.05516): an offset of at most half a step by element, and a
+// group's bounds times factors.
 //
 // Groups are consecutive elements of a row, `groups` = numel / group size of them in all; [N,K], [groups,2] contiguous.
 // A group's scale is that of its bounds times its factors, rounded as it is stored. Results are equal bit for bit on

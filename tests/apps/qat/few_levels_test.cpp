@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/apps/qat/exported_as_trained.h"
 #include "tests/apps/run_project.h"
 
 namespace quench {
@@ -29,17 +30,7 @@ class FewLevels : public testing::RunProject {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // The run's own measurements at its end: of the model as trained, and of its export.
-  void expect_exported_as_trained(const std::string& run) const {
-    std::istringstream lines(read_file(work() / run / "metrics/evaluations.jsonl"));
-    double trained = 0, exported = 0;
-    for (std::string line; std::getline(lines, line);) {
-      const Json row = Json::parse(line);
-      (row.at("name").as_string() == "validation" ? trained : exported) = row.at("values").at("loss").as_double();
-    }
-    EXPECT_GT(trained, 0) << run;
-    EXPECT_NEAR(exported, trained, 1e-6 * trained) << run;
-  }
+  void expect_exported_as_trained(const std::string& run) const { testing::expect_exported_as_trained(work() / run); }
   [[nodiscard]] std::string loss(Options model) const {
     model.insert(model.begin(), "eval");
     for (const char* more : {"--data", "held_out.txt", "--json"}) model.emplace_back(more);

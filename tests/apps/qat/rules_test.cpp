@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/apps/qat/exported_as_trained.h"
 #include "tests/apps/run_project.h"
 
 namespace quench {
@@ -25,17 +26,7 @@ class QatRules : public testing::RunProject {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // The run's own measurements at its end: of the model as trained, and of its export.
-  void expect_exported_as_trained(const std::string& folder) const {
-    std::istringstream lines(read_file(work() / folder / "metrics/evaluations.jsonl"));
-    double trained = 0, exported = 0;
-    for (std::string line; std::getline(lines, line);) {
-      const Json row = Json::parse(line);
-      (row.at("name").as_string() == "validation" ? trained : exported) = row.at("values").at("loss").as_double();
-    }
-    EXPECT_GT(trained, 0) << folder;
-    EXPECT_NEAR(exported, trained, 1e-6 * trained) << folder;
-  }
+  void expect_exported_as_trained(const std::string& run) const { testing::expect_exported_as_trained(work() / run); }
   [[nodiscard]] std::string refused(const Options& more) const {
     const Outcome outcome = run(train("refused", more));
     EXPECT_EQ(outcome.status, 2);

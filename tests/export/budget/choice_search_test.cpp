@@ -78,7 +78,7 @@ TEST(ChoiceSearch, KeepsTheBestStartWithoutTrialsAndWhereNothingMoves) {
   search.trials = 50;  // all groups have the largest option
   EXPECT_EQ(search_choice(search).choice, OptionChoice(3, 6));
   search.starts = {OptionChoice(3, 3)};
-  EXPECT_EQ(search_choice(search).choice, OptionChoice(3, 6)) << "the capacity has room";
+  EXPECT_EQ(search_choice(search).choice, OptionChoice(3, 6)) << "the capacity is not used up";
 }
 
 TEST(ChoiceSearch, NeverTakesAnInfiniteCost) {

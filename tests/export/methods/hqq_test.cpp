@@ -13,7 +13,7 @@ using namespace testing;
 
 constexpr double kNorm = 0.7;
 
-// Heavy tails, where the largest magnitude is a bad scale.
+// Heavy tails, for which the amax is a bad scale.
 Tensor heavy_tailed() {
   const Tensor w = normal_weight({32, 256}, DType::f32);
   for (std::int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] *= std::abs(w.data<float>()[i]) * 40;
