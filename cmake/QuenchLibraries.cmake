@@ -5,15 +5,16 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(modules core autograd nn recipes data distributed export train)
+set(modules core autograd nn engine recipes data distributed export train)
 set(needs_core "")
 set(needs_autograd core)
 set(needs_nn autograd)
+set(needs_engine nn)
 set(needs_recipes nn)
 set(needs_data core)
 set(needs_distributed recipes)
 set(needs_export recipes data)
-set(needs_train export distributed)
+set(needs_train export distributed engine)
 # Names for the linker, of what the module's objects call themselves.
 set(links_core fmt spdlog xxhash gomp pthread dl)
 if(QUENCH_X86)

@@ -2,14 +2,14 @@
 # 64-bit ARM from a machine of another kind: cross-compiles the program and its tests, runs those of the CPU under QEMU's
 # user emulation, the kernels at each of their levels, and trains a few steps. Prints counts and what is not run, and why.
 # Usage: scripts/cross_test.sh [--no-build] [PART ...]
-#   PART  core, ops, autograd, nn, recipes, data, export, train, distributed, apps, program (default: all)
+#   PART  core, ops, autograd, nn, engine, recipes, data, export, train, distributed, apps, program (default: all)
 # distributed and apps start programs: they are run where the kernel passes those of ARM to the emulator (Debian:
 # apt-get install qemu-user-binfmt binfmt-support).
 set -uo pipefail
 case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/.."
 
-all=(core ops autograd nn recipes data export train distributed apps program)
+all=(core ops autograd nn engine recipes data export train distributed apps program)
 no_build=
 [ "${1:-}" = --no-build ] && { no_build=1; shift; }
 parts=("$@")

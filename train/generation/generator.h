@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/sampling.h"
 #include "nn/decoder/causal_lm.h"
-#include "train/generation/token_choice.h"
 
 namespace quench {
 

@@ -1,4 +1,4 @@
-#include "train/generation/token_choice.h"
+#include "engine/sampling.h"
 
 #include <algorithm>
 #include <cmath>

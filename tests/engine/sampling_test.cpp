@@ -1,4 +1,4 @@
-#include "train/generation/token_choice.h"
+#include "engine/sampling.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ std::vector<double> shares(const std::vector<std::int32_t>& seen, const Sampling
 }
 
 // Probabilities of Transformers' processors in its order: RepetitionPenalty, Temperature, TopK, TopP, MinP.
-TEST(TokenChoice, DrawsTransformersDistribution) {
+TEST(SampleToken, DrawsTransformersDistribution) {
   const struct {
     std::vector<std::int32_t> seen;
     SamplingOptions options;
@@ -44,7 +44,7 @@ TEST(TokenChoice, DrawsTransformersDistribution) {
 }
 
 // Temperatures for which a logit divided by them is no finite number.
-TEST(TokenChoice, TheSmallestTemperaturesAreGreedy) {
+TEST(SampleToken, TheSmallestTemperaturesAreGreedy) {
   for (const double temperature : {1e-3, 1e-38, 1e-40, 1e-310}) {
     const std::vector<double> share = shares({}, {.temperature = temperature});
     EXPECT_NEAR(share[0], 1, 1e-9) << temperature;

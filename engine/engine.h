@@ -1,0 +1,104 @@
+#pragma once
+// Continuous batching over a paged KV cache: many requests share each pass of one model.
+//
+// A step of the engine is one pass: of prompt chunks of admitted requests, or of one token of every running one. A
+// request is admitted when pages for its prompt are free, in order of submission; where the cache runs out, the newest
+// request gives its pages back and its tokens are computed again later. Prompts with equal beginnings share pages.
+//
+// A request's tokens depend on its prompt, options and seed; on other requests only through the summation order of
+// GEMMs of another batch size.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "engine/sampling.h"
+#include "nn/decoder/causal_lm.h"
+
+namespace quench {
+
+struct TokenLogprob {
+  std::int32_t token = 0;
+  float logprob = 0;
+};
+
+struct SampledToken {
+  std::int32_t token = 0;
+  // Natural logarithm of the model's probability: of the logits as they are, before temperature and filters.
+  float logprob = 0;
+  std::vector<TokenLogprob> top;  // EngineRequest::top_logprobs most likely ones, descending
+};
+
+// Why a request ended. stopped: on_token returned false. failed: EngineResult::error.
+enum class EndReason { stop_token, length, stopped, cancelled, failed };
+
+struct EngineResult {
+  std::vector<std::int32_t> tokens;  // generated, including the stop token
+  std::vector<float> logprobs;       // of `tokens`
+  EndReason reason = EndReason::length;
+  std::string error;               // failed alone
+  std::int64_t reused_tokens = 0;  // of the prompt, found in the cache
+  // From submission to admission, from there to the first token, from there to the last.
+  double wait_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
+};
+
+struct EngineRequest {
+  std::vector<std::int32_t> prompt;  // at least one token
+  std::int64_t max_new_tokens = 128;
+  SamplingOptions sampling{};
+  std::vector<std::int64_t> stop_tokens{};
+  std::int64_t top_logprobs = 0;  // at most kMostTopLogprobs
+  // Called by the thread that calls step(). on_token: false ends the request. They must not throw.
+  std::function<bool(const SampledToken&)> on_token{};
+  std::function<void(EngineResult)> on_end{};
+};
+
+inline constexpr std::int64_t kMostTopLogprobs = 20;
+
+struct EngineOptions {
+  std::int64_t max_sequences = 64;  // running together
+  std::int64_t cache_tokens = 0;    // KV cache; 0: max_sequences times the context length, at most what memory allows
+  std::int64_t prefill_tokens = 2048;  // prompt tokens in a pass
+  bool share_prefixes = true;
+};
+
+struct EngineStats {
+  std::int64_t running = 0, waiting = 0;           // requests
+  std::int64_t cache_tokens = 0, free_tokens = 0;  // of the KV cache; pages kept for their prefix count as free
+  std::int64_t requests = 0, failed = 0;           // since the start
+  std::int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0, preempted = 0;
+  std::int64_t passes = 0;
+};
+
+class Engine {
+ public:
+  // Allocates the KV cache. The model must outlive the engine, with weights at fixed addresses. Throws bad_config for
+  // options out of range.
+  Engine(const nn::CausalLm& model, const EngineOptions& options);
+  // Requests that have not ended are forgotten, without on_end.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Queues a request; its number. Throws bad_config for one that can never run: an empty prompt, tokens outside of the
+  // vocabulary, more tokens than context or cache hold, sampling options out of range. Any thread.
+  std::uint64_t submit(EngineRequest request);
+  // Ends a request that has not ended. Any thread.
+  void cancel(std::uint64_t request);
+  // One pass; false if nothing is left to do. One thread at a time.
+  bool step();
+  // Steps until `stop` is requested; sleeps while there is nothing to do. A pass that throws fails its requests
+  // (EndReason::failed), and the engine goes on.
+  void run(const std::stop_token& stop);
+  [[nodiscard]] EngineStats stats() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quench
