@@ -58,7 +58,7 @@ report < <(
   awk '
     BEGIN {
       count = split("core/system core/device core/number core/memory core/tensor core/json core/safetensors " \
-                    "core/gguf_types core/ops/quantize core/ops core/ops/kv_cache core/ops/basic core/ops/experts core/ops/adapters core/ops/loss core/ops/optimizer core/ops/weights core/self_test " \
+                    "core/gguf_types core/ops/quantize core/ops core/ops/kv_cache core/ops/sampling core/ops/basic core/ops/experts core/ops/adapters core/ops/loss core/ops/optimizer core/ops/weights core/self_test " \
                     "core/cpu core/cuda/common core/cuda/sm80 core/cuda/sm90 core/cuda/quantize core/cuda/optimizer core/cuda/gemm core/cuda/cudnn " \
                     "core/cuda/attention core/cuda/layers core/cuda/vocabulary " \
                     "core/cuda/experts core/cuda " \

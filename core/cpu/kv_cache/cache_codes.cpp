@@ -48,13 +48,17 @@ void decode(const DecodeCodesArgs& args) {
   const auto* codes = static_cast<const std::uint8_t*>(args.cache.raw_data());
   const float* scales = args.scales.data<float>();
   T* out = args.out.data<T>();
-  parallel_ranges(args.cache.size(0), args.cache.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row)
+  const std::int32_t* rows = args.rows.defined() ? args.rows.data<std::int32_t>() : nullptr;
+  parallel_ranges(args.out.size(0), args.out.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = rows != nullptr ? rows[i] : i;
       for (std::int64_t head = 0; head < heads; ++head) {
         const float scale = scales[row * scale_stride(args.scales) + head];
-        const std::int64_t at = row * width + head * dim;
-        for (std::int64_t d = 0; d < dim; ++d) out[at + d] = T(cached_value<Element>(codes[at + d], scale));
+        const std::uint8_t* from = codes + row * width + head * dim;
+        T* to = out + i * width + head * dim;
+        for (std::int64_t d = 0; d < dim; ++d) to[d] = T(cached_value<Element>(from[d], scale));
       }
+    }
   });
 }
 

@@ -50,6 +50,7 @@ struct DecodeCodesParams {
   const std::uint8_t* codes;
   const float* scales;
   T* out;
+  const std::int32_t* rows;  // optional
   std::int64_t count, scale_stride;
   int heads, dim;
 };
@@ -60,13 +61,15 @@ __global__ __launch_bounds__(kThreads) void decode_codes_kernel(const __grid_con
   pdl_sync();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.count / N; i += step) {
-    const std::int64_t vector = i * N / p.dim;
-    const float scale = p.scales[vector / p.heads * p.scale_stride + vector % p.heads];
+    const std::int64_t vector = i * N / p.dim, head = vector % p.heads;
+    const std::int64_t row = p.rows != nullptr ? p.rows[vector / p.heads] : vector / p.heads;
+    const float scale = p.scales[row * p.scale_stride + head];
+    const std::uint8_t* const codes = p.codes + (row * p.heads + head) * p.dim + i * N % p.dim;
     Vector<float, N> values;
     if constexpr (N == 1) {
-      values[0] = C::decode(p.codes[i]) * scale;
+      values[0] = C::decode(*codes) * scale;
     } else {
-      const auto words = reinterpret_cast<const Vector<std::uint32_t, N / 4>*>(p.codes)[i];
+      const auto words = *reinterpret_cast<const Vector<std::uint32_t, N / 4>*>(codes);
 #pragma unroll
       for (int w = 0; w < N / 4; ++w) {
         float word[4];
@@ -108,19 +111,20 @@ void append(const AppendCodesArgs& args) {
 }
 
 void decode(const DecodeCodesArgs& args) {
-  const OpLaunch launch("decode_codes", {&args.cache, &args.scales, &args.out});
+  const OpLaunch launch("decode_codes", {&args.cache, &args.scales, &args.out, &args.rows});
   const std::int64_t heads = args.scales.size(-1), dim = args.cache.size(1) / heads;
   const auto aligned = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0; };
   dispatch(args.out.dtype(), args.cache.dtype(), [&]<class T, class C>() {
     const DecodeCodesParams<T> params{.codes = static_cast<const std::uint8_t*>(args.cache.raw_data()),
                                       .scales = args.scales.data<float>(),
                                       .out = args.out.data<T>(),
+                                      .rows = args.rows.defined() ? args.rows.data<std::int32_t>() : nullptr,
                                       .count = args.out.numel(),
                                       .scale_stride = scale_stride(args.scales),
                                       .heads = static_cast<int>(heads),
                                       .dim = static_cast<int>(dim)};
     const auto run = [&](auto kernel, std::int64_t elements) {
-      launch.early(args.cache.size(0), kernel, strided_grid(launch.device(), params.count, kThreads * elements, 8, 4),
+      launch.early(args.out.size(0), kernel, strided_grid(launch.device(), params.count, kThreads * elements, 8, 4),
                    kThreads, 0, params);
     };
     if (dim % 8 == 0 && reinterpret_cast<std::uintptr_t>(args.cache.raw_data()) % 8 == 0 && aligned(args.out))

@@ -14,8 +14,9 @@ namespace quench::cuda {
 inline constexpr int kCombineThreads = 128;
 
 // Rows and keys of a CTA. Grid: (sequence, row block), KV head, split.
-template <int kRows>
+template <int kRowCount>
 struct SplitTile : KvRange {
+  static constexpr int kRows = kRowCount;
   int split;
   int first_row;  // query * group + head in group
   int sequence_rows;
@@ -52,16 +53,27 @@ struct SplitTile : KvRange {
   [[nodiscard]] __device__ bool has_last_key(const Params& p) const {
     return s.k_length > begin && s.k_length <= begin + p.split_keys;
   }
+  // Visible keys of query `query` are [hidden, visible) of the tile's.
+  template <class Params>
+  __device__ void visible_range(const Params& p, int query, int& hidden, int& visible) const {
+    const std::int64_t most = keys;
+    visible = static_cast<int>(max(std::int64_t{0}, min(most, visible_keys(s, p.causal, query) - begin)));
+    hidden = static_cast<int>(max(std::int64_t{0}, min(most, first_visible_key(s, p.window, query) - begin)));
+  }
+  template <class Params>
+  [[nodiscard]] __device__ const auto& new_token(const Params& p) const {
+    return p.new_token;
+  }
 };
 
 // K or V tile in registers: keys first + u * kLaneGroups + thread.group.
 template <class Shape>
 struct KvTile {
-  using Rows = KvRows<typename Shape::Cached>;
   static constexpr bool kCoded = kIsCoded<typename Shape::Cached>;
   CachedLaneRow<Shape> rows[Shape::kUnroll];
   float scales[kCoded ? Shape::kUnroll : 1];
 
+  template <class Rows>
   __device__ __forceinline__ void load(const Rows& from, int first, const DecodeThread<Shape>& thread, int dim) {
 #pragma unroll
     for (int u = 0; u < Shape::kUnroll; ++u) {
@@ -70,6 +82,7 @@ struct KvTile {
     }
   }
   // The last key again, if in the first tile.
+  template <class Rows>
   __device__ __forceinline__ void reload_last(const Rows& from, const DecodeThread<Shape>& thread, int dim) {
 #pragma unroll
     for (int u = 0; u < Shape::kUnroll; ++u)
@@ -85,6 +98,7 @@ struct KvTile {
   }
 
  private:
+  template <class Rows>
   __device__ __forceinline__ void load_row(int u, const Rows& from, int key, const DecodeThread<Shape>& thread,
                                            int dim) {
     rows[u].load(from[key], thread, dim);
@@ -94,18 +108,19 @@ struct KvTile {
 
 // Query rows with RoPE of the new token; its key and value are appended to the cache by the CTAs that have the last
 // key, equal values from every CTA of the KV head.
-template <class Shape, int kRows>
-__device__ __forceinline__ void rotate_queries(float (&q)[kRows][Shape::kElements], const SplitTile<kRows>& tile,
+template <class Shape, class Tile>
+__device__ __forceinline__ void rotate_queries(float (&q)[Tile::kRows][Shape::kElements], const Tile& tile,
                                                const DecodeThread<Shape>& thread, const typename Shape::Params& p) {
   using T = typename Shape::Element;
+  const auto& new_token = tile.new_token(p);
 #pragma unroll
   for (int piece = 0; piece < Shape::kPieces; ++piece) {
     const int d = thread.piece_column(piece);
-    const auto angles = p.new_token.angles(d < p.dim ? d : 0, p.dim);
+    const auto angles = new_token.angles(d < p.dim ? d : 0, p.dim);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < Tile::kRows; ++r) {
       Vector<T> elements{};
-      if (d < p.dim) elements = p.new_token.rotated(tile.query(r, p), angles, d, p.dim);
+      if (d < p.dim) elements = new_token.rotated(tile.query(r, p), angles, d, p.dim);
 #pragma unroll
       for (int j = 0; j < Shape::kWidth; ++j) q[r][piece * Shape::kWidth + j] = to_float(elements[j]) * p.scale;
     }
@@ -113,17 +128,17 @@ __device__ __forceinline__ void rotate_queries(float (&q)[kRows][Shape::kElement
 }
 
 // Query rows times the scale. `k_tile`: the first tile, with the new token's key on return.
-template <class Shape, int kRows>
-__device__ __forceinline__ void load_queries(float (&q)[kRows][Shape::kElements], KvTile<Shape>& k_tile,
-                                             const SplitTile<kRows>& tile, const DecodeThread<Shape>& thread,
+template <class Shape, class Tile>
+__device__ __forceinline__ void load_queries(float (&q)[Tile::kRows][Shape::kElements], KvTile<Shape>& k_tile,
+                                             const Tile& tile, const DecodeThread<Shape>& thread,
                                              const typename Shape::Params& p) {
   if (p.new_token.key == nullptr) {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) load_query(q[r], tile.query(r, p), thread, p);
+    for (int r = 0; r < Tile::kRows; ++r) load_query(q[r], tile.query(r, p), thread, p);
     return;
   }
   const bool stores = tile.has_last_key(p);
-  if (stores) p.new_token.store(tile.kv_head, p.dim, p.scales);
+  if (stores) tile.new_token(p).store(tile.kv_head, p.dim, p.scales);
   rotate_queries(q, tile, thread, p);
   if (stores) {
     __syncthreads();
@@ -132,10 +147,9 @@ __device__ __forceinline__ void load_queries(float (&q)[kRows][Shape::kElements]
 }
 
 // scores [keys][kRows]. The first tile is loaded already. Uniform trip count over the warp, for the shuffles.
-template <class Shape, int kRows>
+template <class Shape, int kRows, class Rows>
 __device__ __forceinline__ void compute_scores(float* scores, KvTile<Shape>& k_tile,
-                                               const float (&q)[kRows][Shape::kElements],
-                                               const KvRows<typename Shape::Cached>& k,
+                                               const float (&q)[kRows][Shape::kElements], const Rows& k,
                                                const DecodeThread<Shape>& thread, const typename Shape::Params& p) {
   for (int first = 0; first < k.count; first += Shape::kTileKeys) {
     if (first > 0) k_tile.load(k, first, thread, p.dim);
@@ -165,16 +179,12 @@ struct RowSoftmax {
   float sums[kRows], maxima[kRows];
 
   // Scores become weights relative to 2^maximum. One warp per row.
-  template <class Shape>
-  __device__ __forceinline__ void apply(float* scores, const SplitTile<kRows>& tile, const typename Shape::Params& p) {
-    const std::int64_t keys = tile.keys;
+  template <class Shape, class Tile>
+  __device__ __forceinline__ void apply(float* scores, const Tile& tile, const typename Shape::Params& p) {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
     for (int r = thread / 32; r < kRows; r += Shape::kWarps) {
-      const int query = tile.row(r) / p.group;
-      const int visible =
-          static_cast<int>(max(std::int64_t{0}, min(keys, visible_keys(tile.s, p.causal, query) - tile.begin)));
-      const int hidden =
-          static_cast<int>(max(std::int64_t{0}, min(keys, first_visible_key(tile.s, p.window, query) - tile.begin)));
+      int hidden, visible;
+      tile.visible_range(p, tile.row(r) / p.group, hidden, visible);
       float best = -INFINITY, sum = 0;
       for (int i = hidden + lane; i < visible; i += 32) best = fmaxf(best, scores[i * kRows + r]);
 #pragma unroll
@@ -194,10 +204,10 @@ struct RowSoftmax {
 };
 
 // Weighted sums of value rows over the lane group's keys. The first tile is loaded already.
-template <class Shape, int kRows>
+template <class Shape, int kRows, class Rows>
 __device__ __forceinline__ void weigh_values(float (&sums)[kRows][Shape::kElements], KvTile<Shape>& v_tile,
-                                             const float* weights, const KvRows<typename Shape::Cached>& v,
-                                             const DecodeThread<Shape>& thread, int dim) {
+                                             const float* weights, const Rows& v, const DecodeThread<Shape>& thread,
+                                             int dim) {
   for (int first = 0; first < v.count; first += Shape::kTileKeys) {
     if (first > 0) v_tile.load(v, first, thread, dim);
 #pragma unroll
@@ -233,9 +243,9 @@ __device__ __forceinline__ void reduce_lane_groups(float* warp_sums, float (&sum
 }
 
 // Sums over warps: the output, or the split's partial output and softmax.
-template <class Shape, int kRows>
-__device__ __forceinline__ void store_rows(const float* warp_sums, const RowSoftmax<kRows>& softmax,
-                                           const SplitTile<kRows>& tile, const typename Shape::Params& p) {
+template <class Shape, int kRows, class Tile>
+__device__ __forceinline__ void store_rows(const float* warp_sums, const RowSoftmax<kRows>& softmax, const Tile& tile,
+                                           const typename Shape::Params& p) {
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < kRows * Shape::kDim; i += Shape::kThreads) {
     const int r = i / Shape::kDim, d = i % Shape::kDim;
@@ -255,54 +265,57 @@ __device__ __forceinline__ void store_rows(const float* warp_sums, const RowSoft
         make_float2(softmax.maxima[thread], softmax.sums[thread]);
 }
 
+// The CTA's rows over its keys: output, or partial output. `shared`: scores [split_keys][kRows], later
+// [warps][kRows][kDim].
+template <class Shape, class Tile>
+__device__ __forceinline__ void decode_tile(float* shared, const Tile& tile, const typename Shape::Params& p) {
+  constexpr int kRows = Tile::kRows;
+  __shared__ RowSoftmax<kRows> softmax;
+  const DecodeThread<Shape> thread;
+  KvTile<Shape> kv_tile;
+  kv_tile.load(tile.k(p), 0, thread, p.dim);
+  float q[kRows][Shape::kElements];
+  load_queries(q, kv_tile, tile, thread, p);
+  compute_scores(shared, kv_tile, q, tile.k(p), thread, p);
+  if (tile.keys > 0) kv_tile.load(tile.v(p), 0, thread, p.dim);  // in flight during the softmax
+  __syncthreads();
+  softmax.template apply<Shape>(shared, tile, p);
+  __syncthreads();
+
+  float sums[kRows][Shape::kElements] = {};
+  weigh_values(sums, kv_tile, shared, tile.v(p), thread, p.dim);
+  __syncthreads();  // memory reused for partial outputs
+  reduce_lane_groups(shared, sums, thread);
+  __syncthreads();
+  store_rows<Shape>(shared, softmax, tile, p);
+}
+
 // Reads 2 * D elements per key, and two scales of codes.
 template <class Shape, int kRows>
 __global__ __launch_bounds__(Shape::kThreads) void decode_split_kernel(const __grid_constant__ SequenceTiles tiles,
                                                                        const __grid_constant__
                                                                        typename Shape::Params p) {
   extern __shared__ float4 shared[];
-  float* scores = reinterpret_cast<float*>(shared);  // [split_keys][kRows]; later [warps][kRows][kDim]
-  __shared__ RowSoftmax<kRows> softmax;
   pdl_sync();
   const SplitTile<kRows> tile(tiles, p);
-  if (tile.is_empty()) return;
-  const DecodeThread<Shape> thread;
-
-  KvTile<Shape> kv_tile;
-  kv_tile.load(tile.k(p), 0, thread, p.dim);
-  float q[kRows][Shape::kElements];
-  load_queries(q, kv_tile, tile, thread, p);
-  compute_scores(scores, kv_tile, q, tile.k(p), thread, p);
-  if (tile.keys > 0) kv_tile.load(tile.v(p), 0, thread, p.dim);  // in flight during the softmax
-  __syncthreads();
-  softmax.template apply<Shape>(scores, tile, p);
-  __syncthreads();
-
-  float sums[kRows][Shape::kElements] = {};
-  weigh_values(sums, kv_tile, scores, tile.v(p), thread, p.dim);
-  __syncthreads();  // memory reused for partial outputs
-  reduce_lane_groups(scores, sums, thread);
-  __syncthreads();
-  store_rows<Shape>(scores, softmax, tile, p);
+  if (!tile.is_empty()) decode_tile<Shape>(reinterpret_cast<float*>(shared), tile, p);
 }
 
-// One CTA per row. Reads splits * (4 D + 8) bytes, mostly from L2.
+// Output of a row from those of splits [first, last), by the CTA. Reads (4 D + 8) bytes per split, mostly from L2.
+// `factors`: shared, a float per split.
 template <class T, class C>
-__global__ __launch_bounds__(kCombineThreads) void combine_splits_kernel(const __grid_constant__ SequenceTiles tiles,
-                                                                         const __grid_constant__ DecodeParams<T, C> p) {
-  extern __shared__ float4 shared[];
-  float* factors = reinterpret_cast<float*>(shared);  // [splits]
+__device__ __forceinline__ void combine_row(float* factors, std::int64_t row, int first, int last,
+                                            const DecodeParams<T, C>& p) {
   __shared__ float scratch[33];
-  pdl_sync();
-  const auto [s, query] = find_tile(tiles, static_cast<int>(blockIdx.x));
-  const std::int64_t row = (s.q_begin + query) * p.heads + blockIdx.y;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.x), splits = last - first;
+  const float2* const weights = p.partial_weight + first * p.rows + row;
+  const float* const outputs = p.partial_out + (first * p.rows + row) * p.dim;
   float best = -INFINITY, sum = 0;
-  for (int i = thread; i < p.splits; i += kCombineThreads) best = fmaxf(best, p.partial_weight[i * p.rows + row].x);
+  for (int i = thread; i < splits; i += kCombineThreads) best = fmaxf(best, weights[i * p.rows].x);
   best = block_reduce<kCombineThreads>(best, -INFINITY, scratch, Max());
-  for (int i = thread; i < p.splits; i += kCombineThreads) {
+  for (int i = thread; i < splits; i += kCombineThreads) {
     // -inf: no visible key, or only NaN, which the sum propagates.
-    const float2 weight = p.partial_weight[i * p.rows + row];
+    const float2 weight = weights[i * p.rows];
     factors[i] = weight.x == -INFINITY ? 0.0f : exp2f(weight.x - best);
     sum = fmaf(weight.y, factors[i], sum);
   }
@@ -310,9 +323,19 @@ __global__ __launch_bounds__(kCombineThreads) void combine_splits_kernel(const _
   for (int d = thread; d < p.dim; d += kCombineThreads) {
     float value = 0;
 #pragma unroll 16
-    for (int i = 0; i < p.splits; ++i) value = fmaf(p.partial_out[(i * p.rows + row) * p.dim + d], factors[i], value);
-    p.out[row * p.dim + d] = from_float<T>(normalized(value, best, sum, p.sinks, blockIdx.y));
+    for (int i = 0; i < splits; ++i) value = fmaf(outputs[i * p.rows * p.dim + d], factors[i], value);
+    p.out[row * p.dim + d] = from_float<T>(normalized(value, best, sum, p.sinks, row % p.heads));
   }
+}
+
+// One CTA per row.
+template <class T, class C>
+__global__ __launch_bounds__(kCombineThreads) void combine_splits_kernel(const __grid_constant__ SequenceTiles tiles,
+                                                                         const __grid_constant__ DecodeParams<T, C> p) {
+  extern __shared__ float4 shared[];
+  pdl_sync();
+  const auto [s, query] = find_tile(tiles, static_cast<int>(blockIdx.x));
+  combine_row(reinterpret_cast<float*>(shared), (s.q_begin + query) * p.heads + blockIdx.y, 0, p.splits, p);
 }
 
 }  // namespace quench::cuda

@@ -19,6 +19,7 @@ struct NewTokenOperands {
   const float* sin = nullptr;
   std::int64_t table_rows = 0;
   const std::int32_t* position = nullptr;
+  std::int64_t page_row = -1;  // paged cache: the token's row; else *position
 
   NewTokenOperands() = default;
   NewTokenOperands(const NewToken& token, const AttentionArgs& args)
@@ -73,10 +74,14 @@ struct NewTokenOperands {
     return own;
   }
 
+  [[nodiscard]] __device__ std::int64_t cache_row() const {
+    return page_row >= 0 ? page_row : *position;
+  }
+
   // CTA collective. `scales`: read, or written for dynamic ones.
   __device__ void store(int kv_head, int dim, const CacheScales& scales) const {
     constexpr int kWidth = kVectorWidth<T>;
-    const std::int64_t row = *position;
+    const std::int64_t row = cache_row();
     if (row < 0 || row >= capacity) return;
     if constexpr (kIsCoded<C>) {
       store_codes(row, kv_head, dim, scales);

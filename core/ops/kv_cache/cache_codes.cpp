@@ -35,9 +35,14 @@ void decode_codes(const DecodeCodesArgs& args) {
   constexpr std::string_view op = "decode_codes";
   check_cache_codes(op, args.cache, args.scales);
   check_float_tensor(op, "out", args.out, 2);
-  check_tensor(op, "out", args.out, args.cache.shape(), args.out.dtype());
+  const std::int64_t rows = args.rows.defined() ? args.rows.size(0) : args.cache.size(0);
+  check_tensor(op, "out", args.out, {rows, args.cache.size(1)}, args.out.dtype());
   check_contiguous(op, "out", args.out);
-  check_same_device(op, {&args.cache, &args.scales, &args.out});
+  if (args.rows.defined()) {
+    check_tensor(op, "rows", args.rows, {rows}, DType::i32);
+    check_contiguous(op, "rows", args.rows);
+  }
+  check_same_device(op, {&args.cache, &args.scales, &args.out, &args.rows});
   if (args.out.numel() > 0) decode_codes_slot(args.out.device().type, args);
 }
 

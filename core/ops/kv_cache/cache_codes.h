@@ -17,9 +17,10 @@ struct AppendCodesArgs {
 };
 
 struct DecodeCodesArgs {
-  Tensor cache;   // [N, H * D]
-  Tensor scales;  // [H] or [N, H]
+  Tensor cache;   // [capacity, H * D]
+  Tensor scales;  // [H] or [capacity, H]
   Tensor out;     // out, [N, H * D], f32/bf16; the product in f32, one rounding
+  Tensor rows{};  // i32 [N]: rows of the cache; undefined: all of them in order
 };
 
 extern constinit KernelSlot<AppendCodesArgs> append_codes_slot;

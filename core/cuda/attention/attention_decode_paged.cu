@@ -1,0 +1,244 @@
+// Decode attention over a paged KV cache, one new token per sequence. A CTA has some heads of a KV head of a sequence
+// and a fixed part of its keys (decode_split.cuh); lengths and pages are read from device memory, so that a launch
+// serves any lengths up to the width of the page table.
+
+#include <bit>
+
+#include "core/cuda/attention/decode_launch.cuh"
+#include "core/ops/kv_cache/cache_codes.h"
+#include "core/ops/kv_cache/paged_attention.h"
+
+namespace quench::cuda {
+namespace {
+
+template <class T, class C>
+struct PagedParams : DecodeParams<T, C> {
+  const std::int32_t* positions;
+  const std::int32_t* pages;
+  std::int64_t pages_row, chunk;
+  int page_bits;
+};
+
+// Rows of K or V of a KV head in pages.
+template <class C>
+struct PagedKvRows {
+  const Stored<C>* first;
+  std::int64_t stride;
+  int count;
+  std::int64_t begin;  // key 0 in the sequence
+  const std::int32_t* pages;
+  int page_bits;
+  const float* scales = nullptr;
+  std::int64_t scale_stride = 0;
+
+  [[nodiscard]] __device__ std::int64_t row(int key) const {
+    const std::int64_t at = begin + key;
+    return (std::int64_t{pages[at >> page_bits]} << page_bits) + (at & ((std::int64_t{1} << page_bits) - 1));
+  }
+  [[nodiscard]] __device__ const Stored<C>* operator[](int key) const { return first + row(key) * stride; }
+  [[nodiscard]] __device__ float scale(int key) const { return scales[row(key) * scale_stride]; }
+};
+
+__device__ inline std::int64_t first_key(std::int64_t position, std::int64_t window, std::int64_t chunk) {
+  if (chunk > 0) return position / chunk * chunk;
+  return window > 0 ? max(std::int64_t{0}, position + 1 - window) : 0;
+}
+
+// Rows and keys of a CTA. Grid: (sequence, row block), KV head, split.
+template <class T, class C, int kRowCount>
+struct PagedTile {
+  static constexpr int kRows = kRowCount;
+  int sequence, kv_head, split, first_row, sequence_rows, page_bits;
+  const std::int32_t* pages;
+  std::int64_t position, begin;
+  int keys;
+  NewTokenOperands<T, C> token;
+
+  explicit __device__ PagedTile(const PagedParams<T, C>& p)
+      : sequence(static_cast<int>(blockIdx.x) / p.row_blocks),
+        kv_head(static_cast<int>(blockIdx.y)),
+        split(static_cast<int>(blockIdx.z)),
+        first_row(static_cast<int>(blockIdx.x) % p.row_blocks * kRows),
+        sequence_rows(p.group),
+        page_bits(p.page_bits),
+        pages(p.pages + sequence * p.pages_row),
+        position(p.positions[sequence]),
+        token(p.new_token) {
+    begin = max(std::int64_t{split} * p.split_keys, first_key(position, p.window, p.chunk));
+    const std::int64_t end = min(std::int64_t{split + 1} * p.split_keys, position + 1);
+    keys = static_cast<int>(max(std::int64_t{0}, end - begin));
+    token.key += sequence * p.q_row;
+    token.value += sequence * p.q_row;
+    token.position += sequence;
+    if (has_last_key(p)) token.page_row = rows(p.k, p).row(keys - 1);
+  }
+  [[nodiscard]] __device__ int row(int r) const { return min(first_row + r, sequence_rows - 1); }
+  template <class Params>
+  [[nodiscard]] __device__ std::int64_t out_row(int r, const Params& p) const {
+    return std::int64_t{sequence} * p.heads + kv_head * p.group + first_row + r;
+  }
+  template <class Params>
+  [[nodiscard]] __device__ const T* query(int r, const Params& p) const {
+    return p.q + sequence * p.q_row + (kv_head * p.group + row(r)) * p.q_head;
+  }
+  template <class Params>
+  [[nodiscard]] __device__ bool has_last_key(const Params&) const {
+    return keys > 0 && begin + keys == position + 1;
+  }
+  template <class Params>
+  __device__ void visible_range(const Params&, int, int& hidden, int& visible) const {
+    hidden = 0;
+    visible = keys;
+  }
+  template <class Params>
+  [[nodiscard]] __device__ const NewTokenOperands<T, C>& new_token(const Params&) const {
+    return token;
+  }
+  template <class Params>
+  [[nodiscard]] __device__ PagedKvRows<C> k(const Params& p) const {
+    PagedKvRows<C> result = rows(p.k + kv_head * p.k_head, p);
+    if constexpr (kIsCoded<C>) result.scales = p.scales.key(0, kv_head);
+    return result;
+  }
+  template <class Params>
+  [[nodiscard]] __device__ PagedKvRows<C> v(const Params& p) const {
+    PagedKvRows<C> result = rows(p.v + kv_head * p.v_head, p);
+    if constexpr (kIsCoded<C>) result.scales = p.scales.value(0, kv_head);
+    return result;
+  }
+
+ private:
+  template <class Params>
+  [[nodiscard]] __device__ PagedKvRows<C> rows(const Stored<C>* first, const Params& p) const {
+    return {first, p.k_row, keys, begin, pages, page_bits, nullptr, p.scales.row};
+  }
+};
+
+template <class Shape, int kRows>
+__global__ __launch_bounds__(Shape::kThreads) void paged_decode_kernel(
+    const __grid_constant__ PagedParams<typename Shape::Element, typename Shape::Cached> p) {
+  extern __shared__ float4 shared[];
+  pdl_sync();
+  const PagedTile<typename Shape::Element, typename Shape::Cached, kRows> tile(p);
+  // Without splits a sequence without a token has its zeros written.
+  if (p.splits == 1 || tile.keys > 0) decode_tile<Shape>(reinterpret_cast<float*>(shared), tile, p);
+}
+
+// Grid: sequence, head.
+template <class T, class C>
+__global__ __launch_bounds__(kCombineThreads) void combine_paged_kernel(const __grid_constant__ PagedParams<T, C> p) {
+  extern __shared__ float4 shared[];
+  pdl_sync();
+  const std::int64_t row = std::int64_t{blockIdx.x} * p.heads + blockIdx.y, position = p.positions[blockIdx.x];
+  if (position < 0) {
+    for (int d = static_cast<int>(threadIdx.x); d < p.dim; d += kCombineThreads)
+      p.out[row * p.dim + d] = from_float<T>(0.0f);
+    return;
+  }
+  combine_row(reinterpret_cast<float*>(shared), row,
+              static_cast<int>(first_key(position, p.window, p.chunk) / p.split_keys),
+              static_cast<int>(position / p.split_keys) + 1, static_cast<const DecodeParams<T, C>&>(p));
+}
+
+Tensor heads_of(const Tensor& matrix, std::int64_t begin, std::int64_t heads, std::int64_t dim) {
+  return matrix.strided({matrix.size(0), heads, dim}, {matrix.size(1), dim, 1}, begin);
+}
+
+template <class Shape>
+PagedParams<typename Shape::Element, typename Shape::Cached> paged_params(const PagedAttentionArgs& args) {
+  using T = typename Shape::Element;
+  using C = typename Shape::Cached;
+  const std::int64_t dim = args.out.size(1) / args.heads, width = args.kv_heads * dim, sequences = args.qkv.size(0);
+  const AttentionArgs call{.q = heads_of(args.qkv, 0, args.heads, dim),
+                           .k = heads_of(args.cache, 0, args.kv_heads, dim),
+                           .v = heads_of(args.cache, width, args.kv_heads, dim),
+                           .out = args.out.view({sequences, args.heads, dim}),
+                           .lse = {},
+                           .sequences = {},
+                           .window = args.window,
+                           .scale = args.scale,
+                           .soft_cap = args.soft_cap,
+                           .sinks = args.sinks};
+  const NewToken token{.key = heads_of(args.qkv, args.heads * dim, args.kv_heads, dim),
+                       .value = heads_of(args.qkv, args.heads * dim + width, args.kv_heads, dim),
+                       .cos = args.cos,
+                       .sin = args.sin,
+                       .position = args.positions};
+  CacheScales scales;
+  if (args.scales.defined())
+    scales = {args.scales.data<float>(), scale_stride(args.scales), static_cast<int>(args.kv_heads)};
+  return {decode_params<T, C>(call, scales, &token),
+          args.positions.data<std::int32_t>(),
+          args.pages.data<std::int32_t>(),
+          args.pages.stride(0),
+          args.chunk,
+          std::countr_zero(static_cast<std::uint64_t>(args.page))};
+}
+
+template <class Shape, int kRows>
+void launch_paged(const PagedAttentionArgs& args) {
+  using T = typename Shape::Element;
+  using C = typename Shape::Cached;
+  const OpLaunch launch("paged_attention", {&args.qkv, &args.cache, &args.pages, &args.positions, &args.out});
+  auto params = paged_params<Shape>(args);
+  const std::int64_t sequences = args.qkv.size(0);
+  params.row_blocks = static_cast<int>(ceil_div(params.group, kRows));
+  params.split_keys = kPagedSplitKeys;
+  params.splits =
+      static_cast<int>(std::max<std::int64_t>(1, ceil_div(args.pages.size(1) * args.page, kPagedSplitKeys)));
+  const MemoryScope scope(MemoryCategory::workspace);
+  Tensor partial_out, partial_weight;
+  if (params.splits > 1) {
+    partial_out = f32_workspace(launch.device(), params.splits, params.rows, params.dim);
+    partial_weight = f32_workspace(launch.device(), params.splits, params.rows, 2);
+    params.partial_out = partial_out.data<float>();
+    params.partial_weight = reinterpret_cast<float2*>(partial_weight.data<float>());
+  }
+  const dim3 grid(static_cast<unsigned>(sequences * params.row_blocks), static_cast<unsigned>(args.kv_heads),
+                  static_cast<unsigned>(params.splits));
+  launch.early(sequences, paged_decode_kernel<Shape, kRows>, grid, Shape::kThreads,
+               split_shared_bytes<Shape, kRows>(params.split_keys), params);
+  if (params.splits == 1) return;
+  const dim3 combine_grid(static_cast<unsigned>(sequences), static_cast<unsigned>(params.heads));
+  launch.early(sequences, combine_paged_kernel<T, C>, combine_grid, kCombineThreads,
+               sizeof(float) * 4 * static_cast<std::size_t>(ceil_div(params.splits, 4)), params);
+}
+
+// Heads of a KV head share one read of the cache.
+template <class Shape>
+void paged_rows(const PagedAttentionArgs& args) {
+  const std::int64_t group = args.heads / args.kv_heads;
+  if (group == 1)
+    launch_paged<Shape, 1>(args);
+  else if (group == 2)
+    launch_paged<Shape, 2>(args);
+  else if (group <= 4)
+    launch_paged<Shape, 4>(args);
+  else
+    launch_paged<Shape, kMaxRows>(args);
+}
+
+template <class T, class C>
+void paged_of(const PagedAttentionArgs& args) {
+  constexpr int kScale = std::is_same_v<T, float> ? 2 : 1;  // 16 bytes have half as many elements
+  const std::int64_t dim = args.out.size(1) / args.heads;
+  if (dim <= 64)
+    paged_rows<DecodeShape<T, 8 * kScale, 1, kSplitThreads, C>>(args);
+  else if (dim <= 128)
+    paged_rows<DecodeShape<T, 16 * kScale, 1, kSplitThreads, C>>(args);
+  else
+    paged_rows<DecodeShape<T, 32, kScale, kSplitThreads, C>>(args);
+}
+
+void paged_attention_kernel(const PagedAttentionArgs& args) {
+  if (args.scales.defined()) {
+    args.cache.dtype() == DType::f8_e4m3 ? paged_of<bfloat16, Float8>(args) : paged_of<bfloat16, Int8>(args);
+  } else {
+    args.qkv.dtype() == DType::f32 ? paged_of<float, float>(args) : paged_of<bfloat16, bfloat16>(args);
+  }
+}
+
+QUENCH_CUDA_KERNEL(paged_attention_slot, paged_attention_kernel);
+
+}  // namespace
+}  // namespace quench::cuda

@@ -1,0 +1,65 @@
+#pragma once
+// Rows of logits and sampling options for the tests of sample_tokens on the CPU and on a GPU.
+
+#include <numbers>
+
+#include "core/ops/sampling/sample_tokens.h"
+#include "tests/core/ops/op_testing.h"
+
+namespace quench::testing {
+
+struct SamplingProblem {
+  Tensor logits, rows, tokens, seen, sampled;
+
+  [[nodiscard]] SampleTokensArgs args() const {
+    return {.logits = logits, .rows = rows, .tokens = tokens, .seen = seen, .sampled = sampled};
+  }
+  [[nodiscard]] SamplingRow& row(std::int64_t i) const { return reinterpret_cast<SamplingRow*>(rows.raw_data())[i]; }
+  [[nodiscard]] const SampledRow& result(std::int64_t i) const {
+    return reinterpret_cast<const SampledRow*>(sampled.raw_data())[i];
+  }
+};
+
+// Greedy rows of these logits; row i gives token count - 1 - i.
+inline SamplingProblem make_sampling(const Tensor& logits, bool with_seen) {
+  const std::int64_t count = logits.size(0), words = (logits.size(1) + 31) / 32;
+  SamplingProblem p{.logits = logits,
+                    .rows = Tensor::zeros({count, sizeof(SamplingRow)}, DType::u8),
+                    .tokens = Tensor::zeros({count}, DType::i32),
+                    .seen = with_seen ? Tensor::zeros({count, words}, DType::i32) : Tensor(),
+                    .sampled = Tensor::zeros({count, sizeof(SampledRow)}, DType::u8)};
+  for (std::int64_t i = 0; i < count; ++i) p.row(i) = {.to = static_cast<std::int32_t>(count - 1 - i)};
+  return p;
+}
+
+// Random options and logits: some rows with many equal logits, extreme ranges, penalties.
+inline SamplingProblem random_sampling(Generator& random) {
+  const std::int64_t count = random.between(1, 6),
+                     vocabulary = random.coin() ? random.between(1, 300) : random.between(1000, 60000);
+  const Tensor logits = random.normal({count, vocabulary}, DType::f32, random.coin() ? 1 : random.coin() ? 8 : 0.01);
+  for (std::int64_t i = 0; i < count; ++i)
+    if (random.coin())  // ties
+      for (std::int64_t j = 0; j < vocabulary; ++j) {
+        float& x = logits.data<float>()[i * vocabulary + j];
+        x = std::round(x * 4) / 4;
+      }
+  if (random.below(10) == 0) set_element(logits, random.below(logits.numel()), random.coin() ? std::nan("") : INFINITY);
+  SamplingProblem p = make_sampling(logits, random.coin());
+  for (std::int64_t i = 0; i < count; ++i) {
+    SamplingRow& row = p.row(i);
+    if (random.below(5) > 0) row.scale = std::numbers::log2e_v<float> / static_cast<float>(random.between(1, 30)) * 10;
+    if (random.coin()) row.top_p = static_cast<float>(random.between(1, 999)) / 1000;
+    if (random.coin()) row.top_k = static_cast<std::int32_t>(random.between(1, vocabulary + 2));
+    if (random.coin()) row.min_p = static_cast<float>(random.between(0, 1000)) / 1000;
+    if (random.coin()) row.penalty = static_cast<float>(random.between(5, 20)) / 10;
+    row.uniform = static_cast<std::uint64_t>(random.below(std::int64_t{1} << 62)) * 4 + 3;
+    for (int j = 0; j < 20 && p.seen.defined(); ++j) {
+      const std::int64_t token = random.below(vocabulary);
+      auto& word = p.seen.data<std::int32_t>()[row.to * p.seen.size(1) + token / 32];
+      word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) | 1u << token % 32);
+    }
+  }
+  return p;
+}
+
+}  // namespace quench::testing
