@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/system/check.h"
 #include "engine/sampling.h"
 #include "nn/decoder/causal_lm.h"
 
@@ -40,7 +41,8 @@ struct EngineResult {
   std::vector<std::int32_t> tokens;  // generated, including the stop token
   std::vector<float> logprobs;       // of `tokens`
   EndReason reason = EndReason::length;
-  std::string error;               // failed alone
+  std::string error;  // failed alone
+  ErrorCode code = ErrorCode::failed;
   std::int64_t reused_tokens = 0;  // of the prompt, found in the cache
   // From submission to admission, from there to the first token, from there to the last.
   double wait_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
@@ -92,7 +94,7 @@ class Engine {
   // One pass; false if nothing is left to do. One thread at a time.
   bool step();
   // Steps until `stop` is requested; sleeps while there is nothing to do. A pass that throws fails its requests
-  // (EndReason::failed), and the engine goes on.
+  // (EndReason::failed); the engine continues.
   void run(const std::stop_token& stop);
   [[nodiscard]] EngineStats stats() const;
 

@@ -2,43 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
-#include <numeric>
+#include <numbers>
 
 #include "core/number/random.h"
 #include "core/system/check.h"
 
 namespace quench {
-namespace {
-
-struct Candidate {
-  double logit;
-  std::int32_t token;
-};
-
-void apply_repetition_penalty(std::vector<Candidate>& candidates, std::span<const std::int32_t> seen, double penalty) {
-  std::vector<bool> done(candidates.size(), false);
-  for (const std::int32_t token : seen) {
-    const auto i = static_cast<std::size_t>(token);
-    if (token < 0 || i >= candidates.size() || done[i]) continue;
-    done[i] = true;
-    double& logit = candidates[i].logit;
-    constexpr double kMost = std::numeric_limits<double>::max();
-    logit = std::clamp(logit > 0 ? logit / penalty : logit * penalty, -kMost, kMost);
-  }
-}
-
-// Probabilities of candidates in descending order of logits. Differences are divided: any temperature is finite.
-std::vector<double> softmax(const std::vector<Candidate>& sorted, double temperature) {
-  std::vector<double> p(sorted.size());
-  double sum = 0;
-  for (std::size_t i = 0; i < sorted.size(); ++i)
-    sum += p[i] = std::exp((sorted[i].logit - sorted.front().logit) / temperature);
-  for (double& x : p) x /= sum;
-  return p;
-}
-
-}  // namespace
 
 void check_sampling_options(const SamplingOptions& o) {
   const auto require = [](bool ok, std::string_view what) {
@@ -58,41 +29,48 @@ void fail_nonfinite_logit(std::int64_t token, std::int64_t position) {
               position, token);
 }
 
+SamplingRow sampling_row(const SamplingOptions& o, std::int64_t position) {
+  // Larger scales leave the largest logits alone, as this one does.
+  constexpr double kMostScale = 1e30;
+  const auto words = random_block({o.seed, hash64("sample_token"), 0}, static_cast<std::uint64_t>(position));
+  const auto clamped = [](double x) {
+    return static_cast<float>(std::clamp(x, 1e-30, static_cast<double>(std::numeric_limits<float>::max())));
+  };
+  return {.scale = o.temperature == 0
+                       ? 0.0f
+                       : static_cast<float>(std::min(kMostScale, std::numbers::log2e_v<double> / o.temperature)),
+          .top_p = static_cast<float>(o.top_p),
+          .min_p = static_cast<float>(o.min_p),
+          .penalty = clamped(o.repetition_penalty),
+          .top_k = static_cast<std::int32_t>(std::min<std::int64_t>(o.top_k, std::numeric_limits<std::int32_t>::max())),
+          .uniform = std::uint64_t{words[0]} << 32 | words[1]};
+}
+
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,
                           const SamplingOptions& options, std::int64_t position) {
   QUENCH_CHECK(!logits.empty(), "sample_token: no logits");
-  std::vector<Candidate> candidates(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isfinite(logits[i])) fail_nonfinite_logit(static_cast<std::int64_t>(i), position);
-    candidates[i] = {static_cast<double>(logits[i]), static_cast<std::int32_t>(i)};
+  const auto vocabulary = static_cast<std::int64_t>(logits.size());
+  const SamplingRow row = sampling_row(options, position);
+  const Tensor rows = Tensor::empty({1, sizeof(SamplingRow)}, DType::u8),
+               sampled = Tensor::empty({1, sizeof(SampledRow)}, DType::u8), token = Tensor::empty({1}, DType::i32);
+  std::memcpy(rows.raw_data(), &row, sizeof row);
+  Tensor mask;
+  if (options.repetition_penalty != 1.0) {
+    mask = Tensor::zeros({1, (vocabulary + 31) / 32}, DType::i32);
+    for (const std::int32_t one : seen) {
+      if (one < 0 || one >= vocabulary) continue;
+      auto& word = mask.data<std::int32_t>()[one / 32];
+      word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) | 1u << one % 32);
+    }
   }
-  if (options.repetition_penalty != 1.0) apply_repetition_penalty(candidates, seen, options.repetition_penalty);
-  const auto larger = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-  };
-  if (options.temperature == 0) return std::ranges::min_element(candidates, larger)->token;
-
-  std::size_t keep = candidates.size();
-  if (options.top_k > 0) keep = std::min(keep, static_cast<std::size_t>(options.top_k));
-  std::ranges::partial_sort(candidates, candidates.begin() + static_cast<std::ptrdiff_t>(keep), larger);
-  candidates.resize(keep);
-  std::vector<double> p = softmax(candidates, options.temperature);
-  if (options.top_p < 1.0) {
-    double mass = 0;
-    std::size_t count = 0;
-    while (count < p.size() && mass < options.top_p) mass += p[count++];
-    p.resize(count);
-  }
-  while (options.min_p > 0 && p.size() > 1 && p.back() < options.min_p * p.front()) p.pop_back();
-  const double total = std::accumulate(p.begin(), p.end(), 0.0);
-  const auto words = random_block({options.seed, hash64("sample_token"), 0}, static_cast<std::uint64_t>(position));
-  const double u = (static_cast<double>(words[0]) * 0x1.0p32 + words[1]) * 0x1.0p-64 * total;
-  double sum = 0;
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    sum += p[i];
-    if (u < sum) return candidates[i].token;
-  }
-  return candidates[p.size() - 1].token;
+  sample_tokens({.logits = Tensor::from_host(const_cast<float*>(logits.data()), {1, vocabulary}, DType::f32),
+                 .rows = rows,
+                 .tokens = token,
+                 .seen = mask,
+                 .sampled = sampled});
+  const auto& result = *reinterpret_cast<const SampledRow*>(sampled.raw_data());
+  if (result.first_nonfinite >= 0) fail_nonfinite_logit(result.first_nonfinite, position);
+  return result.token;
 }
 
 }  // namespace quench

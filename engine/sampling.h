@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "core/ops/sampling/sample_tokens.h"
+
 namespace quench {
 
 // Order of Hugging Face: repetition penalty, temperature, top-k, top-p, min-p, softmax, draw.
@@ -20,8 +22,11 @@ struct SamplingOptions {
 // Throws bad_config naming an out-of-range option.
 void check_sampling_options(const SamplingOptions& options);
 
-// Next token. `seen`: prompt and generated tokens, for the penalty. Deterministic in (seed, position). Throws as
-// fail_nonfinite_logit for a NaN or infinite logit.
+// The options of the token at `position` of a sequence, prompt included: a draw of (seed, position).
+[[nodiscard]] SamplingRow sampling_row(const SamplingOptions& options, std::int64_t position);
+
+// Next token, as sample_tokens() gives it. `seen`: prompt and generated tokens, for the penalty. Deterministic in
+// (seed, position). Throws as fail_nonfinite_logit for a NaN or infinite logit.
 [[nodiscard]] std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,
                                         const SamplingOptions& options, std::int64_t position);
 

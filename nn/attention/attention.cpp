@@ -72,7 +72,7 @@ Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight(), k_norm_->weight(), layout, qk_form_);
   // With a KV cache, RoPE of whole heads with half-split pairs is fused into the attention kernel.
   const RopeTable& table = context.rotation(attend_.layer);
-  const bool rotates_on_the_way = fuses_rotation_ && context.cache != nullptr && !unit_.defined();
+  const bool rotates_on_the_way = fuses_rotation_ && context.caches_keys() && !unit_.defined();
   const Weight sinks = sinks_ ? sinks_->weight() : Weight();
   if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, table, sinks));
   if (rotated_) {

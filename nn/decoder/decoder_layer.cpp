@@ -50,7 +50,7 @@ std::pair<Variable, Variable> DecoderLayer::run_part(const Part& part, const Var
     return {residual, contribution(part, run_module(normed))};
   }
   // Decode of one token: saves a kernel launch.
-  if (context.cache != nullptr && delta.value().size(0) == 1 && autograd::Tape::current() == nullptr &&
+  if (context.caches_keys() && delta.value().size(0) == 1 && autograd::Tape::current() == nullptr &&
       !norm.form().f32_weight) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty_like(residual.value());

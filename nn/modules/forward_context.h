@@ -35,6 +35,7 @@ class LayerOutputs {
 
 class ExpertLoad;
 class KvCache;
+struct PagedKeys;
 
 struct ForwardContext {
   std::shared_ptr<const LayerTables> rotations;
@@ -43,6 +44,7 @@ struct ForwardContext {
   std::vector<SequenceRange> sequences;  // cover the N tokens
   autograd::KeyRows keys;                // key rows of sequences with a shared prefix
   KvCache* cache = nullptr;              // decode: appended to and read; null in training
+  const PagedKeys* paged = nullptr;      // the same in pages
   // The number of keys is known in device memory only; k_length of the sequence is an upper bound.
   bool length_on_device = false;
   autograd::Recompute recompute = autograd::Recompute::none;
@@ -55,6 +57,7 @@ struct ForwardContext {
   // Called in this order before a unit's pass, in reverse after it. Must outlive the backward pass.
   std::vector<const UnitHooks*> hooks;
 
+  [[nodiscard]] bool caches_keys() const noexcept { return cache != nullptr || paged != nullptr; }
   [[nodiscard]] const RopeTable& rotation(std::int64_t layer) const {
     return rotations->at(static_cast<std::size_t>(layer));
   }

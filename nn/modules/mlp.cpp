@@ -23,7 +23,7 @@ Mlp::Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, 
 
 Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   // Decode of one token: saves a kernel launch.
-  if (context.cache != nullptr && x.shape()[0] == 1 && autograd::Tape::current() == nullptr)
+  if (context.caches_keys() && x.shape()[0] == 1 && autograd::Tape::current() == nullptr)
     if (const auto fused = gate_up_proj_.run_fused({.x = x,
                                                     .epilogue = LinearEpilogue::gated_activation,
                                                     .mode = LinearMode::inference,
