@@ -6,12 +6,12 @@
 namespace quench {
 namespace {
 
+using testing::EngineModel;
 using testing::expect_answer;
 using testing::expected_answer;
 using testing::kGpu;
 using testing::run_all;
 using testing::text;
-using testing::TinyModel;
 
 std::vector<EngineRequest> requests() {
   std::vector<EngineRequest> all;
@@ -27,7 +27,7 @@ std::vector<EngineRequest> requests() {
 }
 
 TEST(CudaEngine, AnswersAreThoseOfTheCpu) {
-  const TinyModel cpu, gpu(kGpu);
+  const EngineModel cpu, gpu(kGpu);
   const std::vector<EngineRequest> all = requests();
   std::vector<testing::Answer> expected;
   for (const EngineRequest& request : all) expected.push_back(expected_answer(cpu.lm, request));
@@ -47,7 +47,7 @@ TEST(CudaEngine, AnswersAreThoseOfTheCpu) {
 }
 
 TEST(CudaEngine, HeadsThatNoDecodeKernelTakesAreGathered) {
-  const TinyModel cpu({}, R"({"head_dim": 8})"), gpu(kGpu, R"({"head_dim": 8})");
+  const EngineModel cpu({}, R"({"head_dim": 8})"), gpu(kGpu, R"({"head_dim": 8})");
   Engine engine(gpu.lm, {.max_sequences = 5, .cache_tokens = 1000});
   const std::vector<EngineRequest> all = requests();
   const std::vector<EngineResult> results = run_all(engine, all);

@@ -8,11 +8,11 @@
 namespace quench {
 namespace {
 
+using testing::EngineModel;
 using testing::expect_answer;
 using testing::expected_answer;
 using testing::run_all;
 using testing::text;
-using testing::TinyModel;
 
 std::vector<EngineRequest> mixed_requests() {
   std::vector<EngineRequest> all;
@@ -42,7 +42,7 @@ void expect_answers(const nn::CausalLm& model, const EngineOptions& options) {
 }
 
 TEST(Engine, AnswersAreThoseOfPassesOverTheWholeText) {
-  const TinyModel model;
+  const EngineModel model;
   for (const EngineOptions& options :
        {EngineOptions{.max_sequences = 1}, EngineOptions{.max_sequences = 4, .cache_tokens = 1000},
         EngineOptions{.max_sequences = 16, .cache_tokens = 4000, .prefill_tokens = 7},
@@ -58,14 +58,14 @@ TEST(Engine, AttentionOfEveryKindReadsPages) {
         R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 64}})"}) {
     SCOPED_TRACE(more);
-    const TinyModel model({}, more);
+    const EngineModel model({}, more);
     expect_answers(model.lm, {.max_sequences = 5, .cache_tokens = 2000, .prefill_tokens = 33});
   }
 }
 
 // Less cache than the requests grow to: the newest ones are computed again.
 TEST(Engine, AFullCacheDelaysRequestsAndChangesNothing) {
-  const TinyModel model;
+  const EngineModel model;
   std::vector<EngineRequest> requests;
   for (std::int64_t i = 0; i < 6; ++i)
     requests.push_back({.prompt = text(20 + i, i),
@@ -79,7 +79,7 @@ TEST(Engine, AFullCacheDelaysRequestsAndChangesNothing) {
 }
 
 TEST(Engine, EqualBeginningsAreComputedOnce) {
-  const TinyModel model;
+  const EngineModel model;
   const std::vector<std::int32_t> beginning = text(100);
   std::vector<EngineRequest> requests;
   for (std::int32_t i = 0; i < 5; ++i) {
@@ -102,7 +102,7 @@ TEST(Engine, EqualBeginningsAreComputedOnce) {
 }
 
 TEST(Engine, TopLogprobsAreTheMostLikelyTokens) {
-  const TinyModel model;
+  const EngineModel model;
   Engine engine(model.lm, {.max_sequences = 2, .cache_tokens = 500});
   std::vector<SampledToken> tokens;
   EngineRequest request{
@@ -127,7 +127,7 @@ TEST(Engine, TopLogprobsAreTheMostLikelyTokens) {
 }
 
 TEST(Engine, RequestsEndWhereTheyAreToldTo) {
-  const TinyModel model;
+  const EngineModel model;
   Engine engine(model.lm, {.max_sequences = 2, .cache_tokens = 500});
   int seen = 0;
   EngineRequest request{.prompt = text(5), .max_new_tokens = 50};
@@ -154,7 +154,7 @@ TEST(Engine, RequestsEndWhereTheyAreToldTo) {
 }
 
 TEST(Engine, RequestsThatCanNeverRunAreRefused) {
-  const TinyModel model;
+  const EngineModel model;
   Engine engine(model.lm, {.max_sequences = 2, .cache_tokens = 100});
   const auto refused = [&](EngineRequest request, const char* why) {
     try {
@@ -177,7 +177,7 @@ TEST(Engine, RequestsThatCanNeverRunAreRefused) {
 }
 
 TEST(Engine, ANonFiniteLogitFailsItsRequestAlone) {
-  TinyModel model;
+  EngineModel model;
   // The embedding of token 59 alone is infinite; nothing generates it.
   const Tensor table = model.lm.parameters().front()->variable.value();
   table.data<float>()[59 * 32] = INFINITY;
@@ -191,7 +191,7 @@ TEST(Engine, ANonFiniteLogitFailsItsRequestAlone) {
 }
 
 TEST(Engine, ThreadsSubmitAndCancelWhileItRuns) {
-  const TinyModel model;
+  const EngineModel model;
   Engine engine(model.lm, {.max_sequences = 4, .cache_tokens = 600});
   std::atomic<int> ended = 0;
   constexpr int kThreads = 4, kRequests = 12;

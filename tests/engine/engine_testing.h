@@ -21,8 +21,8 @@ inline nn::ModelConfig tiny_config(const char* more = "{}") {
   return nn::parse_model_config(config, "config.json");
 }
 
-struct TinyModel {
-  explicit TinyModel(Device device = {}, const char* more = "{}", DType dtype = DType::f32)
+struct EngineModel {
+  explicit EngineModel(Device device = {}, const char* more = "{}", DType dtype = DType::f32)
       : lm(tiny_config(more), nn::ParameterOptions{.dtype = dtype, .device = device}) {
     lm.initialize(7);
   }

@@ -20,7 +20,9 @@ TEST(CudaSampleTokens, HasTheBitsOfTheCpu) {
     sample_tokens(p.args());
     EXPECT_TRUE(same_bits(on_cpu(gpu.sampled), p.sampled)) << trial << " " << p.logits.describe();
     EXPECT_TRUE(same_bits(on_cpu(gpu.tokens), p.tokens)) << trial;
-    if (p.seen.defined()) EXPECT_TRUE(same_bits(on_cpu(gpu.seen), p.seen)) << trial;
+    if (p.seen.defined()) {
+      EXPECT_TRUE(same_bits(on_cpu(gpu.seen), p.seen)) << trial;
+    }
   }
 }
 

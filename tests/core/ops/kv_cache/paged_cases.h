@@ -1,6 +1,7 @@
 #pragma once
 // Paged KV caches for the tests of their op, and the same keys as one stretch of a cache for each sequence.
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
