@@ -36,9 +36,9 @@ std::int64_t row_bucket(std::int64_t rows, std::int64_t most) {
   return std::min(bucket, most);
 }
 
-// And of pages: of one split of the keys, then powers of four.
+// And of pages: 8, then four times as many.
 std::int64_t page_bucket(std::int64_t pages, std::int64_t most) {
-  std::int64_t bucket = kPagedSplitKeys / nn::kPageTokens;
+  std::int64_t bucket = 8;
   while (bucket < pages) bucket *= 4;
   return std::min(bucket, most);
 }

@@ -25,6 +25,7 @@ class LogitRow {
     for (std::size_t i = 0; i < logits_.size(); ++i) {
       if (!std::isfinite(logits_[i])) {
         result.first_nonfinite = static_cast<std::int32_t>(i);
+        result.maximum = -INFINITY;
         return result;
       }
       result.maximum = std::max(result.maximum, logits_[i]);

@@ -106,6 +106,12 @@ void packed_linear(const PackedLinearArgs& args) {
   check_same_device("packed_linear", {&x, &weight.codes(), &y, &bias});
   if (y.numel() == 0) return;
   QUENCH_CHECK(weight.columns() > 0, "packed_linear: a weight without columns");
+  if (x.size(0) <= packed_kernel_rows(x.device())) return packed_linear_slot(x.device().type, args);
+  packed_linear_in_parts(args);
+}
+
+void packed_linear_in_parts(const PackedLinearArgs& args) {
+  const auto& [x, weight, y, bias] = args;
   if (x.size(0) > kPackedPasses * kPackedRows) return multiply_unpacked(args);
   for (std::int64_t row = 0; row < x.size(0); row += kPackedRows) {
     const std::int64_t count = std::min(kPackedRows, x.size(0) - row);

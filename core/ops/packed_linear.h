@@ -12,10 +12,13 @@ struct PackedLinearArgs {
   Tensor y;             // [M,N]; dtype of x or f32; contiguous columns
   Tensor bias{};        // [N], dtype of x, optional
 };
-// 1 <= M <= kPackedRows; one rounding to y's dtype.
+// One rounding to y's dtype. 1 <= M <= packed_kernel_rows().
 extern constinit KernelSlot<PackedLinearArgs> packed_linear_slot;
-// Largest M of packed kernels.
-inline constexpr std::int64_t kPackedRows = 4;
+// Largest M of kernels that read the weight for every row; and on a GPU of those that read it once.
+inline constexpr std::int64_t kPackedRows = 4, kPackedGemmRows = 64;
+[[nodiscard]] inline std::int64_t packed_kernel_rows(Device device) {
+  return device.is_cpu() ? kPackedRows : kPackedGemmRows;
+}
 
 // GEMM of dynamically quantized int8 inputs, 1 <= M <= kPackedRows: exact integer sums per weight group; scales and
 // zero points in f32.
@@ -43,8 +46,10 @@ struct UnpackArgs {
 };
 extern constinit KernelSlot<UnpackArgs> unpack_slot;
 
-// y = x W^T (+ bias). Small M runs kPackedRows at a time; larger M dequantizes slices to the dtype of x for a GEMM.
+// y = x W^T (+ bias).
 void packed_linear(const PackedLinearArgs& args);
+// Any M, by kernels of kPackedRows rows, or for many rows by GEMMs of slices dequantized to the dtype of x.
+void packed_linear_in_parts(const PackedLinearArgs& args);
 // Dequantizes.
 void unpack(const UnpackArgs& args);
 

@@ -49,7 +49,7 @@ TEST(CudaPackedLinear, MatchesCpu) {
             unpack({weight, values});
             unpack({there, gpu_values});
             EXPECT_TRUE(same_bits(on_cpu(gpu_values), values));
-            for (const std::int64_t m : {1, 2, 3, 4, 17}) {
+            for (const std::int64_t m : {1, 2, 3, 4, 7, 17}) {
               const Tensor x = random.normal({m, columns}, dtype), bias = random.normal({rows}, dtype);
               const Tensor y = Tensor::empty({m, rows}, DType::f32), gpu_y = Tensor::empty({m, rows}, DType::f32, kGpu);
               packed_linear({x, weight, y, bias});
@@ -65,6 +65,43 @@ TEST(CudaPackedLinear, MatchesCpu) {
 
 // One scale per row multiplies finished sums; with many rows a warp takes several tiles, of whole and of partial rounds
 // of loads.
+// All numbers of rows of the kernel that reads the weight once, on shapes with a partial last K tile and with splits.
+TEST(CudaPackedLinear, ManyRowsMatchTheCpu) {
+  Generator random(7);
+  for (const DType codes : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
+    for (const bool offsets : {false, true})
+      for (const auto& [rows, columns, group] : {std::array<std::int64_t, 3>{300, 2048, 32},
+                                                 {200, 576, 64},
+                                                 {130, 576, 576},
+                                                 {128, 4096, 128},
+                                                 {700, 96, 32},
+                                                 {20000, 64, 32}}) {
+        SCOPED_TRACE(
+            fmt::format("{} {}x{} groups of {}{}", to_string(codes), rows, columns, group, offsets ? " offsets" : ""));
+        const PackedMatrix weight =
+            make(random, codes, random.coin() ? DType::f32 : DType::f16, rows, columns, group, offsets);
+        const PackedMatrix there = weight.to(kGpu);
+        const Tensor x = random.normal({64, columns}, DType::bf16), bias = random.normal({rows}, DType::bf16);
+        const Tensor expected = Tensor::empty({64, rows}, DType::f32);
+        for (std::int64_t row = 0; row < 64; row += 4)
+          packed_linear({x.narrow(0, row, 4), weight, expected.narrow(0, row, 4), bias});
+        double largest = 0;
+        for (const double value : testing::values(expected)) largest = std::max(largest, std::abs(value));
+        Tensor first;  // sums have one order for all numbers of rows
+        for (const std::int64_t m : {2, 8, 9, 24, 33, 64}) {
+          const Tensor y = Tensor::empty({m, rows}, DType::f32, kGpu);
+          packed_linear({x.narrow(0, 0, m).to(kGpu), there, y, bias.to(kGpu)});
+          const Tensor got = on_cpu(y);
+          EXPECT_TRUE(close(got, testing::values(expected.narrow(0, 0, m)), 1e-5, 3e-5 * largest)) << m << " rows";
+          if (m < 8) continue;
+          if (first.defined())
+            EXPECT_TRUE(same_bits(got.narrow(0, 0, 8).clone(), first)) << m;
+          else
+            first = got.clone();
+        }
+      }
+}
+
 TEST(CudaPackedLinear, RowScalesMatchCpu) {
   Generator random(3);
   for (const DType codes : {DType::i8, DType::f8_e4m3})

@@ -1,6 +1,6 @@
 // Decode attention over a paged KV cache, one new token per sequence. A CTA has some heads of a KV head of a sequence
-// and a fixed part of its keys (decode_split.cuh); lengths and pages are read from device memory, so that a launch
-// serves any lengths up to the width of the page table.
+// and fixed parts of its keys, one after the other (decode_split.cuh); lengths and pages are read from device memory,
+// so that a launch serves any lengths up to the width of the page table.
 
 #include <bit>
 
@@ -44,7 +44,7 @@ __device__ inline std::int64_t first_key(std::int64_t position, std::int64_t win
   return window > 0 ? max(std::int64_t{0}, position + 1 - window) : 0;
 }
 
-// Rows and keys of a CTA. Grid: (sequence, row block), KV head, split.
+// Rows and keys of a CTA in a split. Grid: (sequence, row block), KV head, first split.
 template <class T, class C, int kRowCount>
 struct PagedTile {
   static constexpr int kRows = kRowCount;
@@ -54,10 +54,10 @@ struct PagedTile {
   int keys;
   NewTokenOperands<T, C> token;
 
-  explicit __device__ PagedTile(const PagedParams<T, C>& p)
+  __device__ PagedTile(const PagedParams<T, C>& p, int of_split)
       : sequence(static_cast<int>(blockIdx.x) / p.row_blocks),
         kv_head(static_cast<int>(blockIdx.y)),
-        split(static_cast<int>(blockIdx.z)),
+        split(of_split),
         first_row(static_cast<int>(blockIdx.x) % p.row_blocks * kRows),
         sequence_rows(p.group),
         page_bits(p.page_bits),
@@ -119,9 +119,14 @@ __global__ __launch_bounds__(Shape::kThreads) void paged_decode_kernel(
     const __grid_constant__ PagedParams<typename Shape::Element, typename Shape::Cached> p) {
   extern __shared__ float4 shared[];
   pdl_sync();
-  const PagedTile<typename Shape::Element, typename Shape::Cached, kRows> tile(p);
-  // Without splits a sequence without a token has its zeros written.
-  if (p.splits == 1 || tile.keys > 0) decode_tile<Shape>(reinterpret_cast<float*>(shared), tile, p);
+  using Tile = PagedTile<typename Shape::Element, typename Shape::Cached, kRows>;
+  for (int split = static_cast<int>(blockIdx.z); split < p.splits; split += static_cast<int>(gridDim.z)) {
+    const Tile tile(p, split);
+    // Without splits a sequence without a token has its zeros written.
+    if (p.splits > 1 && tile.keys == 0) continue;
+    if (split != static_cast<int>(blockIdx.z)) __syncthreads();  // shared memory of the split before
+    decode_tile<Shape>(reinterpret_cast<float*>(shared), tile, p);
+  }
 }
 
 // Grid: sequence, head.
@@ -194,8 +199,13 @@ void launch_paged(const PagedAttentionArgs& args) {
     params.partial_out = partial_out.data<float>();
     params.partial_weight = reinterpret_cast<float2*>(partial_weight.data<float>());
   }
+  // CTAs for a few full waves, whatever share of the splits the sequences have.
+  constexpr std::int64_t kWaves = 4;
+  const std::int64_t columns = sequences * params.row_blocks * args.kv_heads,
+                     wanted = kWaves * kSplitBlocksPerSm * std::int64_t{sm_count(launch.device())};
+  const auto depth = std::clamp<std::int64_t>(ceil_div(wanted, columns), 1, params.splits);
   const dim3 grid(static_cast<unsigned>(sequences * params.row_blocks), static_cast<unsigned>(args.kv_heads),
-                  static_cast<unsigned>(params.splits));
+                  static_cast<unsigned>(depth));
   launch.early(sequences, paged_decode_kernel<Shape, kRows>, grid, Shape::kThreads,
                split_shared_bytes<Shape, kRows>(params.split_keys), params);
   if (params.splits == 1) return;

@@ -6,6 +6,7 @@
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/gemm/packed_codes.cuh"
+#include "core/cuda/gemm/packed_gemm.h"
 #include "core/cuda/gemm/packed_view.cuh"
 #include "core/cuda/gemm/small_m_gemm.h"
 #include "core/ops/gated_linear.h"
@@ -299,7 +300,10 @@ void gated_packed_linear_cuda(const GatedPackedLinearArgs& args) {
 }
 
 void packed_linear_cuda(const PackedLinearArgs& args) {
+  const std::int64_t rows = args.x.size(0);
   if (small_m_gemm_supports(args.x, args.weight)) return small_m_gemm(args, std::nullopt);
+  if (rows > 1 && packed_gemm_supports(args.x, args.weight)) return packed_gemm(args);
+  if (rows > kPackedRows) return packed_linear_in_parts(args);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "packed_linear", [&]<class Codes>() {

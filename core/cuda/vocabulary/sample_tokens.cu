@@ -1,5 +1,6 @@
-// One CTA per row. Top-k and top-p find the key and the number of ties of the last token that they keep: a histogram
-// over distances from the maximum, then the digits of the keys of one of its bins. Sums are integers.
+// Maxima, then weights are summed by many CTAs per row, then one chooses the token. Top-k and top-p find the key and
+// the number of ties of the last token that they keep: a histogram over distances from the maximum, then the digits of
+// the keys of one of its bins. Sums are integers.
 
 #include "core/ops/sampling/sample_tokens.h"
 
@@ -12,11 +13,20 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int kBins = 2048, kBinsPerUnit = 64;  // of logits
+constexpr int kPartThreads = 256, kPartSize = 16 * kPartThreads;  // logits of a CTA
+constexpr int kBins = 2048, kBinsPerUnit = 64;                    // of logits
 constexpr int kDigits = 256;
 constexpr unsigned kEvery = 0xFFFFFFFFu;
 
 using Weight = unsigned long long;
+
+// What a CTA finds in its part of a row.
+struct Part {
+  Weight best;         // key of the likeliest token, ~index
+  Weight sum;          // of weights at temperature 1
+  unsigned nonfinite;  // first one, or kEvery
+  float highest;       // without penalty
+};
 
 struct Params {
   const float* logits;
@@ -24,7 +34,8 @@ struct Params {
   std::int32_t* tokens;
   std::int32_t* seen;  // optional
   SampledRow* sampled;
-  int vocabulary, seen_words;
+  Part* parts;  // [rows, part_count]
+  int vocabulary, seen_words, part_count;
 };
 
 // Tokens with larger keys, and the first `ties` of those with this one.
@@ -115,6 +126,7 @@ __device__ Kept keep_until(Scratch& scratch, const Row& row, float maximum, cons
   const bool has_ties = within.ties != kEvery;
   for (int i = thread; i < kBins; i += kThreads) scratch.bins[i] = 0;
   __syncthreads();
+#pragma unroll 4
   for (int i = thread; i < row.count; i += kThreads) {
     const float value = row[i];
     const std::uint32_t key = logit_key(value);
@@ -135,6 +147,7 @@ __device__ Kept keep_until(Scratch& scratch, const Row& row, float maximum, cons
     // Digits in descending order.
     const auto digit = [&](std::uint32_t key) { return kDigits - 1 - static_cast<int>(key >> shift & 255u); };
     const auto in_prefix = [&](std::uint32_t key) { return shift == 24 || key >> (shift + 8) == prefix; };
+#pragma unroll 4
     for (int i = thread; i < row.count; i += kThreads) {
       const float value = row[i];
       const std::uint32_t key = logit_key(value);
@@ -235,31 +248,84 @@ __device__ void draw_token(Scratch& scratch, const Draw& draw, std::uint64_t uni
   }
 }
 
-__global__ __launch_bounds__(kThreads) void sample_tokens_kernel(const __grid_constant__ Params p) {
-  __shared__ Scratch scratch;
-  pdl_sync();
-  const SamplingRow options = p.rows[blockIdx.x];
+__device__ Row row_of(const Params& p, const SamplingRow& options) {
   const bool penalizes = p.seen != nullptr && options.penalty != 1.0f;
-  std::int32_t* const seen = penalizes ? p.seen + std::int64_t{options.to} * p.seen_words : nullptr;
-  const Row row{p.logits + std::int64_t{blockIdx.x} * p.vocabulary, seen, p.vocabulary, options.penalty};
-  const int thread = static_cast<int>(threadIdx.x);
+  return {p.logits + std::int64_t{blockIdx.x} * p.vocabulary,
+          penalizes ? p.seen + std::int64_t{options.to} * p.seen_words : nullptr, p.vocabulary, options.penalty};
+}
 
-  // Maxima, first ones by index.
+// Grid: rows, parts.
+__global__ __launch_bounds__(kPartThreads) void find_maxima_kernel(const __grid_constant__ Params p) {
+  __shared__ Weight keys[33];
+  __shared__ unsigned indices[33];
+  __shared__ float maxima[33];
+  pdl_sync();
+  const Row row = row_of(p, p.rows[blockIdx.x]);
   unsigned nonfinite = kEvery;
   float highest = -INFINITY;
   Weight best = 0;
-  for (int i = thread; i < row.count; i += kThreads) {
+#pragma unroll
+  for (int j = 0; j < kPartSize / kPartThreads; ++j) {
+    const int i = static_cast<int>(blockIdx.y) * kPartSize + j * kPartThreads + static_cast<int>(threadIdx.x);
+    if (i >= row.count) break;
     const float logit = row.logits[i];
     if (!isfinite(logit)) nonfinite = min(nonfinite, static_cast<unsigned>(i));
     highest = fmaxf(highest, logit);
-    const Weight key = Weight{logit_key(seen != nullptr ? row[i] : logit)} << 32 | ~static_cast<unsigned>(i);
-    best = max(best, key);
+    best = max(best, Weight{logit_key(row.seen != nullptr ? row[i] : logit)} << 32 | ~static_cast<unsigned>(i));
   }
+  nonfinite = block_reduce<kPartThreads>(nonfinite, kEvery, indices, Smaller());
+  highest = block_reduce<kPartThreads>(highest, -INFINITY, maxima, Max());
+  best = block_reduce<kPartThreads>(best, Weight{0}, keys, LargerWeight());
+  if (threadIdx.x == 0) p.parts[blockIdx.x * p.part_count + blockIdx.y] = {best, 0, nonfinite, highest};
+}
+
+// All parts of the CTA's row.
+template <int kBlockThreads>
+__device__ Part whole_row(const Params& p) {
+  __shared__ Weight keys[33], sums[33];
   __shared__ unsigned indices[33];
   __shared__ float maxima[33];
-  nonfinite = block_reduce<kThreads>(nonfinite, kEvery, indices, Smaller());
-  highest = block_reduce<kThreads>(highest, -INFINITY, maxima, Max());
-  best = block_reduce<kThreads>(best, Weight{0}, scratch.words, LargerWeight());
+  Part all{0, 0, kEvery, -INFINITY};
+  for (int i = static_cast<int>(threadIdx.x); i < p.part_count; i += kBlockThreads) {
+    const Part part = p.parts[blockIdx.x * p.part_count + i];
+    all = {max(all.best, part.best), all.sum + part.sum, min(all.nonfinite, part.nonfinite),
+           fmaxf(all.highest, part.highest)};
+  }
+  return {block_reduce<kBlockThreads>(all.best, Weight{0}, keys, LargerWeight()),
+          block_reduce<kBlockThreads>(all.sum, Weight{0}, sums, Sum()),
+          block_reduce<kBlockThreads>(all.nonfinite, kEvery, indices, Smaller()),
+          block_reduce<kBlockThreads>(all.highest, -INFINITY, maxima, Max())};
+}
+
+// Grid: rows, parts.
+__global__ __launch_bounds__(kPartThreads) void sum_weights_kernel(const __grid_constant__ Params p) {
+  __shared__ Weight sums[33];
+  __shared__ float maxima[33];
+  pdl_sync();
+  float highest = -INFINITY;
+  for (int i = static_cast<int>(threadIdx.x); i < p.part_count; i += kPartThreads)
+    highest = fmaxf(highest, p.parts[blockIdx.x * p.part_count + i].highest);
+  highest = block_reduce<kPartThreads>(highest, -INFINITY, maxima, Max());
+  const float* const logits = p.logits + std::int64_t{blockIdx.x} * p.vocabulary;
+  Weight sum = 0;
+#pragma unroll
+  for (int j = 0; j < kPartSize / kPartThreads; ++j) {
+    const int i = static_cast<int>(blockIdx.y) * kPartSize + j * kPartThreads + static_cast<int>(threadIdx.x);
+    if (i >= p.vocabulary) break;
+    sum += sampling_weight(logits[i], highest, 1.44269504088896340736f);
+  }
+  sum = block_reduce<kPartThreads>(sum, Weight{0}, sums, Sum());
+  if (threadIdx.x == 0) p.parts[blockIdx.x * p.part_count + blockIdx.y].sum = sum;
+}
+
+// Grid: rows.
+__global__ __launch_bounds__(kThreads) void choose_tokens_kernel(const __grid_constant__ Params p) {
+  __shared__ Scratch scratch;
+  pdl_sync();
+  const SamplingRow options = p.rows[blockIdx.x];
+  const Row row = row_of(p, options);
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto [best, sum, nonfinite, highest] = whole_row<kThreads>(p);
   SampledRow result{0, -1, 0, -INFINITY, 0};
   if (nonfinite != kEvery) {
     if (thread != 0) return;
@@ -268,12 +334,6 @@ __global__ __launch_bounds__(kThreads) void sample_tokens_kernel(const __grid_co
     p.tokens[options.to] = 0;
     return;
   }
-  Weight sum = 0;
-  for (int i = thread; i < row.count; i += kThreads)
-    sum += sampling_weight(row.logits[i], highest, 1.44269504088896340736f);
-  __syncthreads();
-  sum = block_reduce<kThreads>(sum, Weight{0}, scratch.words, Sum());
-
   const auto most_likely = static_cast<int>(~static_cast<unsigned>(best & 0xFFFFFFFFu));
   int token = most_likely;
   if (options.scale != 0.0f) {
@@ -305,21 +365,32 @@ __global__ __launch_bounds__(kThreads) void sample_tokens_kernel(const __grid_co
   result.sum = sum;
   p.sampled[blockIdx.x] = result;
   p.tokens[options.to] = token;
-  if (seen != nullptr)
-    seen[token / 32] = static_cast<std::int32_t>(static_cast<std::uint32_t>(seen[token / 32]) | 1u << token % 32);
+  if (row.seen != nullptr) {
+    std::int32_t* const word = p.seen + std::int64_t{options.to} * p.seen_words + token / 32;
+    *word = static_cast<std::int32_t>(static_cast<std::uint32_t>(*word) | 1u << token % 32);
+  }
 }
 
 void sample_tokens_cuda(const SampleTokensArgs& args) {
   const OpLaunch launch("sample_tokens", {&args.logits, &args.rows, &args.tokens, &args.seen, &args.sampled});
-  const std::int64_t rows = args.logits.size(0);
-  launch.early(rows, sample_tokens_kernel, static_cast<unsigned>(rows), kThreads, 0,
-               Params{.logits = args.logits.data<float>(),
+  const std::int64_t rows = args.logits.size(0), vocabulary = args.logits.size(1);
+  const std::int64_t part_count = (vocabulary + kPartSize - 1) / kPartSize;
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor parts =
+      Tensor::empty({rows, part_count, static_cast<std::int64_t>(sizeof(Part))}, DType::u8, launch.device());
+  const Params params{.logits = args.logits.data<float>(),
                       .rows = reinterpret_cast<const SamplingRow*>(args.rows.raw_data()),
                       .tokens = args.tokens.data<std::int32_t>(),
                       .seen = args.seen.defined() ? args.seen.data<std::int32_t>() : nullptr,
                       .sampled = reinterpret_cast<SampledRow*>(args.sampled.raw_data()),
-                      .vocabulary = static_cast<int>(args.logits.size(1)),
-                      .seen_words = args.seen.defined() ? static_cast<int>(args.seen.size(1)) : 0});
+                      .parts = reinterpret_cast<Part*>(parts.raw_data()),
+                      .vocabulary = static_cast<int>(vocabulary),
+                      .seen_words = args.seen.defined() ? static_cast<int>(args.seen.size(1)) : 0,
+                      .part_count = static_cast<int>(part_count)};
+  const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(part_count));
+  launch.early(rows, find_maxima_kernel, grid, kPartThreads, 0, params);
+  launch.early(rows, sum_weights_kernel, grid, kPartThreads, 0, params);
+  launch.early(rows, choose_tokens_kernel, static_cast<unsigned>(rows), kThreads, 0, params);
 }
 
 QUENCH_CUDA_KERNEL(sample_tokens_slot, sample_tokens_cuda);

@@ -1,0 +1,378 @@
+// Weights and x pass through shared memory by cp.async, kStages K tiles ahead. A CTA has kTileRows rows of the weight,
+// 16 a warp, and all rows of x as columns of the MMAs (m16n8k16). Codes become bf16 pairs in registers, exactly; scales
+// act on f32 sums of a group. Small weights are split along K: partial sums are added in order by a second kernel.
+
+#include "core/cuda/gemm/packed_gemm.h"
+
+#include <algorithm>
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/pdl.cuh"
+#include "core/cuda/gemm/packed_codes.cuh"
+#include "core/cuda/gemm/packed_view.cuh"
+#include "core/cuda/sm80/mma.cuh"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kTileRows = 16 * kWarps;  // of the weight
+constexpr int kTileBytes = 64;          // of a row's codes
+constexpr int kPartK = 32;              // a part: two MMAs along K
+constexpr int kReduceThreads = 256;
+
+template <class Codes>
+constexpr int kTileK = kTileBytes * 8 / Codes::kBits;
+template <class Codes>
+constexpr int kParts = kTileK<Codes> / kPartK;
+// Bytes from row to row in shared memory, without bank conflicts of the loads below.
+template <class Codes>
+constexpr int kCodeStride = Codes::kBits == 4 ? 80 : 96;
+template <class Codes>
+constexpr int kInputStride = kTileK<Codes> * 2 + 64;
+template <int kColumnTiles>
+constexpr int kStages = kColumnTiles == 8 ? 3 : 4;
+
+// A K tile in shared memory.
+template <class Codes, int kColumnTiles, bool kOffsets>
+struct Stage {
+  std::uint8_t codes[kTileRows * kCodeStride<Codes>];
+  std::uint8_t inputs[kColumnTiles * 8 * kInputStride<Codes>];
+  float scales[kParts<Codes>][kTileRows];
+  float offsets[kOffsets ? kParts<Codes> : 1][kTileRows];
+  float totals[kOffsets ? kParts<Codes> : 1][kColumnTiles * 8];  // sums of x over a part
+};
+
+struct Params {
+  const bfloat16* x;
+  int rows;  // of x
+  PackedView w;
+  int k_tiles, split_tiles, splits;
+  float* partial;  // [splits, rows, N]; null for one split
+  PackedOutput out;
+  const bfloat16* bias;  // optional
+};
+
+// Nibble i and i + 1 of a word, for even i, in the halves of out[i / 2]; bytes 1 and 3: `fill`'s.
+__device__ __forceinline__ void nibble_pairs(std::uint32_t word, std::uint32_t fill, std::uint32_t (&out)[4]) {
+  const std::uint32_t even = word & 0x0F0F0F0Fu, odd = word >> 4 & 0x0F0F0F0Fu;
+  const std::uint32_t low = __byte_perm(even, odd, 0x5140), high = __byte_perm(even, odd, 0x7362);
+  out[0] = __byte_perm(low, fill, 0x4140);
+  out[1] = __byte_perm(low, fill, 0x4342);
+  out[2] = __byte_perm(high, fill, 0x4140);
+  out[3] = __byte_perm(high, fill, 0x4342);
+}
+
+// Eight values as bf16 pairs, in order.
+template <class Codes>
+__device__ __forceinline__ void decode_eight(const std::uint32_t* words, std::uint32_t (&out)[4]) {
+  if constexpr (std::is_same_v<Codes, Int4>) {
+    std::uint32_t pairs[4];
+    nibble_pairs(words[0] ^ 0x88888888u, 0x43434343u, pairs);  // 128 to 143
+    fused(Packed<bfloat16>{pairs[0], pairs[1], pairs[2], pairs[3]}, 0x3F803F80u, 0xC308C308u, out);
+  } else if constexpr (std::is_same_v<Codes, Float4>) {
+    std::uint32_t pairs[4];
+    nibble_pairs(words[0], 0, pairs);
+    Packed<bfloat16> small;  // 2^126 times too small, as Float4::decode_pairs()
+#pragma unroll
+    for (int i = 0; i < 4; ++i) small.words[i] = (pairs[i] << 12 & 0x80008000u) | (pairs[i] << 6 & 0x01C001C0u);
+    fused(small, 0x7E807E80u, 0x80008000u, out);
+  } else {
+    std::uint32_t halves[4];
+    Codes::decode_pairs(words[0], *reinterpret_cast<std::uint32_t(*)[2]>(&halves[0]));
+    Codes::decode_pairs(words[1], *reinterpret_cast<std::uint32_t(*)[2]>(&halves[2]));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = unpack_pair<float16>(halves[i]);
+      out[i] = pack_pair<bfloat16>(pair.x, pair.y);
+    }
+  }
+}
+
+// Copies of K tiles to shared memory.
+template <class Codes, int kColumnTiles, bool kOffsets>
+class TileLoader {
+ public:
+  using StageType = Stage<Codes, kColumnTiles, kOffsets>;
+  __device__ TileLoader(const Params& p, int first_row) : p_(p), first_row_(first_row) {}
+
+  // Codes; weights may be read before pdl_wait() where nothing writes them.
+  __device__ void load_codes(StageType& stage, int k_tile) const {
+#pragma unroll
+    for (int i = 0; i < kTileRows * 4 / kThreads; ++i) {
+      const int chunk = i * kThreads + static_cast<int>(threadIdx.x), row = chunk / 4;
+      const std::int64_t byte = std::int64_t{k_tile} * kTileBytes + chunk % 4 * 16;
+      const std::int64_t weight_row = min(std::int64_t{first_row_} + row, p_.w.rows - 1);
+      cp_async_16(address(&stage.codes[row * kCodeStride<Codes> + chunk % 4 * 16]),
+                  p_.w.codes + weight_row * p_.w.row_bytes + min(byte, p_.w.row_bytes - 16), byte < p_.w.row_bytes);
+    }
+  }
+  __device__ void load_inputs(StageType& stage, int k_tile) const {
+    constexpr int kRowChunks = kTileK<Codes> / 8, kChunks = kColumnTiles * 8 * kRowChunks;
+#pragma unroll
+    for (int i = 0; i < (kChunks + kThreads - 1) / kThreads; ++i) {
+      const int chunk = i * kThreads + static_cast<int>(threadIdx.x), row = chunk / kRowChunks;
+      if (kChunks % kThreads != 0 && chunk >= kChunks) break;
+      const std::int64_t k = std::int64_t{k_tile} * kTileK<Codes> + chunk % kRowChunks * 8;
+      cp_async_16(address(&stage.inputs[row * kInputStride<Codes> + chunk % kRowChunks * 16]),
+                  p_.x + min(row, p_.rows - 1) * p_.w.columns + min(k, p_.w.columns - 8),
+                  row < p_.rows && k < p_.w.columns);
+    }
+  }
+  // Scales of the thread's row, or, by the upper threads, offsets, on their way to a stage.
+  __device__ void fetch_factors(int k_tile) {
+    const int row = static_cast<int>(threadIdx.x) % kTileRows;
+    if (!kOffsets && threadIdx.x >= kTileRows) return;
+    const std::int64_t first = min(std::int64_t{first_row_} + row, p_.w.rows - 1) * p_.w.groups;
+#pragma unroll
+    for (int part = 0; part < kParts<Codes>; ++part) {
+      const std::int64_t k = std::int64_t{k_tile} * kTileK<Codes> + part * kPartK;
+      const auto group =
+          static_cast<int>(min(static_cast<int>(k) / static_cast<int>(p_.w.group), static_cast<int>(p_.w.groups) - 1));
+      if (threadIdx.x < kTileRows)
+        factors_[part] = p_.w.scale_of(p_.w.scale_bits(static_cast<int>(first) + group));
+      else
+        factors_[part] = p_.w.offsets[first + group];
+    }
+  }
+  __device__ void store_factors(StageType& stage) const {
+    const int row = static_cast<int>(threadIdx.x) % kTileRows;
+    if (!kOffsets && threadIdx.x >= kTileRows) return;
+#pragma unroll
+    for (int part = 0; part < kParts<Codes>; ++part)
+      (threadIdx.x < kTileRows ? stage.scales : stage.offsets)[part][row] = factors_[part];
+  }
+
+ private:
+  static __device__ std::uint32_t address(const void* shared) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  }
+
+  const Params& p_;
+  int first_row_;
+  float factors_[kParts<Codes>];
+};
+
+// Lane's place in the fragments, groupID and threadID_in_group of the PTX ISA.
+struct Lane {
+  int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
+};
+
+// Sums of x over each part, by MMAs with ones: warp w has column tile w.
+template <class StageType, class Codes, int kColumnTiles>
+__device__ __forceinline__ void sum_inputs(StageType& stage) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const Lane lane;
+  if (warp >= kColumnTiles) return;
+  constexpr std::uint32_t kOnes = 0x3F803F80u;
+#pragma unroll
+  for (int part = 0; part < kParts<Codes>; ++part) {
+    const auto b = *reinterpret_cast<const uint4*>(
+        &stage.inputs[(warp * 8 + lane.g) * kInputStride<Codes> + (part * kPartK + lane.t * 8) * 2]);
+    float totals[4] = {};
+    mma_m16n8k16_bf16(totals, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);
+    mma_m16n8k16_bf16(totals, {kOnes, kOnes, kOnes, kOnes}, b.z, b.w);
+    if (lane.g == 0) {
+      stage.totals[part][warp * 8 + 2 * lane.t] = totals[0];
+      stage.totals[part][warp * 8 + 2 * lane.t + 1] = totals[1];
+    }
+  }
+}
+
+// Adds a K tile to the warp's sums: element i of column tile n is row g + 8 (i / 2), column 8 n + 2 t + i % 2.
+template <class Codes, int kColumnTiles, bool kOffsets>
+__device__ __forceinline__ void multiply_tile(float (&sums)[kColumnTiles][4],
+                                              const Stage<Codes, kColumnTiles, kOffsets>& stage) {
+  const Lane lane;
+  const int row = static_cast<int>(threadIdx.x) / 32 * 16 + lane.g;
+#pragma unroll
+  for (int part = 0; part < kParts<Codes>; ++part) {
+    std::uint32_t pairs[2][4];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const auto* words = reinterpret_cast<const std::uint32_t*>(
+          &stage.codes[(row + 8 * h) * kCodeStride<Codes> + (part * kPartK + lane.t * 8) * Codes::kBits / 8]);
+      if constexpr (Codes::kBits == 4) {
+        decode_eight<Codes>(words, pairs[h]);
+      } else {
+        const uint2 two = *reinterpret_cast<const uint2*>(words);
+        const std::uint32_t both[2] = {two.x, two.y};
+        decode_eight<Codes>(both, pairs[h]);
+      }
+    }
+    const float scales[2] = {stage.scales[part][row], stage.scales[part][row + 8]};
+    const std::uint32_t a0[4] = {pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1]},
+                        a1[4] = {pairs[0][2], pairs[1][2], pairs[0][3], pairs[1][3]};
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      const auto b = *reinterpret_cast<const uint4*>(
+          &stage.inputs[(n * 8 + lane.g) * kInputStride<Codes> + (part * kPartK + lane.t * 8) * 2]);
+      float products[4] = {};
+      mma_m16n8k16_bf16(products, a0, b.x, b.y);
+      mma_m16n8k16_bf16(products, a1, b.z, b.w);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(scales[i / 2], products[i], sums[n][i]);
+      if constexpr (kOffsets) {
+        const auto totals = *reinterpret_cast<const float2*>(&stage.totals[part][n * 8 + 2 * lane.t]);
+        const float offsets[2] = {stage.offsets[part][row], stage.offsets[part][row + 8]};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(offsets[i / 2], i % 2 == 0 ? totals.x : totals.y, sums[n][i]);
+      }
+    }
+  }
+}
+
+// Grid: tiles of weight rows, splits of K.
+template <class Codes, int kColumnTiles, bool kOffsets>
+__global__ __launch_bounds__(kThreads, 2) void packed_gemm_kernel(const __grid_constant__ Params p) {
+  using StageType = Stage<Codes, kColumnTiles, kOffsets>;
+  constexpr int kDepth = kStages<kColumnTiles>;
+  extern __shared__ uint4 shared[];
+  auto* const stages = reinterpret_cast<StageType*>(shared);
+  pdl_sync();
+  const int first_row = static_cast<int>(blockIdx.x) * kTileRows;
+  const int begin = static_cast<int>(blockIdx.y) * p.split_tiles, end = min(begin + p.split_tiles, p.k_tiles);
+  TileLoader<Codes, kColumnTiles, kOffsets> loader(p, first_row);
+#pragma unroll
+  for (int i = 0; i < kDepth - 1; ++i) {
+    if (begin + i < end) {
+      loader.load_codes(stages[i], begin + i);
+      loader.load_inputs(stages[i], begin + i);
+      loader.fetch_factors(begin + i);
+      loader.store_factors(stages[i]);
+    }
+    cp_async_commit();
+  }
+  if (begin + kDepth - 1 < end) loader.fetch_factors(begin + kDepth - 1);
+  float sums[kColumnTiles][4] = {};
+  for (int k_tile = begin; k_tile < end; ++k_tile) {
+    const int at = k_tile - begin;
+    StageType& stage = stages[at % kDepth];
+    cp_async_wait<kDepth - 2>();
+    __syncthreads();
+    const int next = k_tile + kDepth - 1;
+    if (next < end) {
+      StageType& later = stages[(at + kDepth - 1) % kDepth];
+      loader.load_codes(later, next);
+      loader.load_inputs(later, next);
+      loader.store_factors(later);
+      if (next + 1 < end) loader.fetch_factors(next + 1);
+    }
+    cp_async_commit();
+    if constexpr (kOffsets) {
+      sum_inputs<StageType, Codes, kColumnTiles>(stage);
+      __syncthreads();
+    }
+    multiply_tile<Codes, kColumnTiles, kOffsets>(sums, stage);
+  }
+
+  // By rows of x, through shared memory.
+  cp_async_wait<0>();
+  __syncthreads();
+  constexpr int kStride = kTileRows + 4;
+  auto* const tile = reinterpret_cast<float*>(shared);
+  const Lane lane;
+  const int row = static_cast<int>(threadIdx.x) / 32 * 16 + lane.g;
+#pragma unroll
+  for (int n = 0; n < kColumnTiles; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) tile[(n * 8 + 2 * lane.t + i % 2) * kStride + row + i / 2 * 8] = sums[n][i];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < p.rows * kTileRows; i += kThreads) {
+    const int x_row = i / kTileRows, output = first_row + i % kTileRows;
+    if (output >= p.w.rows) continue;
+    const float sum = tile[x_row * kStride + i % kTileRows];
+    if (p.splits == 1)
+      p.out.write<bfloat16>(x_row, output, sum + (p.bias != nullptr ? to_float(p.bias[output]) : 0.0f));
+    else
+      p.partial[(std::int64_t{blockIdx.y} * p.rows + x_row) * p.w.rows + output] = sum;
+  }
+}
+
+__global__ __launch_bounds__(kReduceThreads) void add_splits_kernel(const __grid_constant__ Params p) {
+  pdl_sync();
+  const std::int64_t count = p.rows * p.w.rows, i = std::int64_t{blockIdx.x} * kReduceThreads + threadIdx.x;
+  if (i >= count) return;
+  float sum = 0;
+#pragma unroll 4
+  for (int split = 0; split < p.splits; ++split) sum += p.partial[split * count + i];
+  const std::int64_t output = i % p.w.rows;
+  p.out.write<bfloat16>(i / p.w.rows, output, sum + (p.bias != nullptr ? to_float(p.bias[output]) : 0.0f));
+}
+
+// Splits of K: two CTAs for each SM, none of less than two K tiles. By the weight's shape alone.
+int splits_for(Device device, std::int64_t tiles, int k_tiles) {
+  const std::int64_t wanted = 2 * std::int64_t{sm_count(device)} / tiles;
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max(1, k_tiles / 2)));
+}
+
+template <class Codes, int kColumnTiles>
+void launch_gemm(const PackedLinearArgs& args) {
+  const PackedMatrix& m = args.weight;
+  const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
+  const std::int64_t rows = args.x.size(0), tiles = (m.rows() + kTileRows - 1) / kTileRows;
+  Params params{.x = args.x.data<bfloat16>(),
+                .rows = static_cast<int>(rows),
+                .w = PackedView(m),
+                .k_tiles = static_cast<int>((m.columns() + kTileK<Codes> - 1) / kTileK<Codes>),
+                .out = {args.y.raw_data(), args.y.stride(0), args.y.dtype() == DType::f32},
+                .bias = args.bias.defined() ? args.bias.data<bfloat16>() : nullptr};
+  const int wanted = splits_for(launch.device(), tiles, params.k_tiles);
+  params.split_tiles = (params.k_tiles + wanted - 1) / wanted;
+  params.splits = (params.k_tiles + params.split_tiles - 1) / params.split_tiles;
+  const MemoryScope scope(MemoryCategory::workspace);
+  Tensor partial;
+  if (params.splits > 1) {
+    partial = Tensor::empty({params.splits, rows, m.rows()}, DType::f32, launch.device());
+    params.partial = partial.data<float>();
+  }
+  const auto run = [&]<bool kOffsets>() {
+    constexpr std::size_t kOutput = sizeof(float) * kColumnTiles * 8 * (kTileRows + 4);
+    launch.early(rows, packed_gemm_kernel<Codes, kColumnTiles, kOffsets>,
+                 dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(params.splits)), kThreads,
+                 std::max(sizeof(Stage<Codes, kColumnTiles, kOffsets>) * kStages<kColumnTiles>, kOutput), params);
+  };
+  m.offsets().defined() ? run.template operator()<true>() : run.template operator()<false>();
+  if (params.splits > 1)
+    launch.early(rows, add_splits_kernel,
+                 static_cast<unsigned>((rows * m.rows() + kReduceThreads - 1) / kReduceThreads), kReduceThreads, 0,
+                 params);
+}
+
+template <class Codes>
+void multiply(const PackedLinearArgs& args) {
+  const std::int64_t rows = args.x.size(0);
+  if (rows <= 8)
+    launch_gemm<Codes, 1>(args);
+  else if (rows <= 16)
+    launch_gemm<Codes, 2>(args);
+  else if (rows <= 32)
+    launch_gemm<Codes, 4>(args);
+  else
+    launch_gemm<Codes, 8>(args);
+}
+
+bool aligned(const Tensor& t) {
+  return reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0;
+}
+
+}  // namespace
+
+bool packed_gemm_supports(const Tensor& x, const PackedMatrix& m) {
+  const std::int64_t columns = m.columns(), row_bytes = columns * bit_width(m.codes().dtype()) / 8;
+  return x.dtype() == DType::bf16 && x.is_contiguous() && x.size(0) <= kPackedGemmRows && aligned(x) &&
+         aligned(m.codes()) && columns % kPartK == 0 && row_bytes % 16 == 0 && columns < (std::int64_t{1} << 24) &&
+         m.rows() * m.groups() < (std::int64_t{1} << 31) && (m.groups() == 1 || m.group_size() % kPartK == 0);
+}
+
+void packed_gemm(const PackedLinearArgs& args) {
+  switch (args.weight.codes().dtype()) {
+    case DType::i4: return multiply<Int4>(args);
+    case DType::i8: return multiply<Int8>(args);
+    case DType::f4_e2m1: return multiply<Float4>(args);
+    default: return multiply<Float8>(args);
+  }
+}
+
+}  // namespace quench::cuda
