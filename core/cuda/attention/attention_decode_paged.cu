@@ -11,6 +11,9 @@
 namespace quench::cuda {
 namespace {
 
+// A split's keys in two steps.
+constexpr int kPagedThreads = 256;
+
 template <class T, class C>
 struct PagedParams : DecodeParams<T, C> {
   const std::int32_t* positions;
@@ -200,9 +203,9 @@ void launch_paged(const PagedAttentionArgs& args) {
     params.partial_weight = reinterpret_cast<float2*>(partial_weight.data<float>());
   }
   // CTAs for a few full waves, whatever share of the splits the sequences have.
-  constexpr std::int64_t kWaves = 4;
+  constexpr std::int64_t kBlocksPerSm = 12;
   const std::int64_t columns = sequences * params.row_blocks * args.kv_heads,
-                     wanted = kWaves * kSplitBlocksPerSm * std::int64_t{sm_count(launch.device())};
+                     wanted = kBlocksPerSm * std::int64_t{sm_count(launch.device())};
   const auto depth = std::clamp<std::int64_t>(ceil_div(wanted, columns), 1, params.splits);
   const dim3 grid(static_cast<unsigned>(sequences * params.row_blocks), static_cast<unsigned>(args.kv_heads),
                   static_cast<unsigned>(depth));
@@ -233,11 +236,11 @@ void paged_of(const PagedAttentionArgs& args) {
   constexpr int kScale = std::is_same_v<T, float> ? 2 : 1;  // 16 bytes have half as many elements
   const std::int64_t dim = args.out.size(1) / args.heads;
   if (dim <= 64)
-    paged_rows<DecodeShape<T, 8 * kScale, 1, kSplitThreads, C>>(args);
+    paged_rows<DecodeShape<T, 8 * kScale, 1, kPagedThreads, C>>(args);
   else if (dim <= 128)
-    paged_rows<DecodeShape<T, 16 * kScale, 1, kSplitThreads, C>>(args);
+    paged_rows<DecodeShape<T, 16 * kScale, 1, kPagedThreads, C>>(args);
   else
-    paged_rows<DecodeShape<T, 32, kScale, kSplitThreads, C>>(args);
+    paged_rows<DecodeShape<T, 32, kScale, kPagedThreads, C>>(args);
 }
 
 void paged_attention_kernel(const PagedAttentionArgs& args) {

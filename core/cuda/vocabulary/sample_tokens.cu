@@ -361,7 +361,7 @@ __global__ __launch_bounds__(kThreads) void choose_tokens_kernel(const __grid_co
   if (thread != 0) return;
   result.token = token;
   result.logit = row.logits[token];
-  result.maximum = highest;
+  result.maximum = highest + 0.0f;  // of zeros the positive one
   result.sum = sum;
   p.sampled[blockIdx.x] = result;
   p.tokens[options.to] = token;

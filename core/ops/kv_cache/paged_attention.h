@@ -29,7 +29,7 @@ struct PagedAttentionArgs {
   Tensor sinks{};         // AttentionArgs::sinks
 };
 
-inline constexpr std::int64_t kPagedSplitKeys = 64;
+inline constexpr std::int64_t kPagedSplitKeys = 256;
 
 extern constinit KernelSlot<PagedAttentionArgs> paged_attention_slot;
 
