@@ -133,8 +133,7 @@ class Engine::Impl {
 
   void cancel(std::uint64_t id) {
     const std::lock_guard lock(mutex_);
-    cancelled_.insert(id);
-    changed_.notify_all();
+    if (stats_.running + stats_.waiting > 0 || !inbox_.empty()) cancelled_.insert(id);
   }
 
   bool step() {
@@ -422,9 +421,12 @@ class Engine::Impl {
     if (s.request.on_end) s.request.on_end(std::move(s.result));
   }
 
+  // The next waiting one, where none is running.
   void fail_running(const std::string& error) {
     pending_.reset();
-    for (const SequencePtr& sequence : std::deque(running_)) {
+    std::deque<SequencePtr> failed = running_;
+    if (failed.empty() && !waiting_.empty()) failed.push_back(waiting_.front());
+    for (const SequencePtr& sequence : failed) {
       sequence->result.error = error;
       end(sequence, EndReason::failed);
     }

@@ -44,7 +44,11 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
                                             .decode_seconds = result.decode_seconds});
                             }
                           }};
-    if (on_token) request.on_token = [&, i](const SampledToken& token) { return on_token(i, token.token); };
+    if (on_token)
+      request.on_token = [&, i](const SampledToken& token) {
+        const bool stops = std::ranges::find(options.stop_tokens, token.token) != options.stop_tokens.end();
+        return stops || on_token(i, token.token);
+      };
     (void)engine.submit(std::move(request));
   }
   while (engine.step() && failure.empty()) {

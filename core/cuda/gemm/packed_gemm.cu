@@ -34,9 +34,6 @@ template <class Codes>
 constexpr int kInputStride = kTileK<Codes> * 2 + 64;
 template <int kColumnTiles>
 constexpr int kStages = kColumnTiles == 8 ? 3 : 4;
-// Scaled weights: fewer instructions from so many column tiles on.
-template <int kColumnTiles>
-constexpr bool kRoundsWeights = kColumnTiles >= 4;
 
 // A K tile in shared memory.
 template <class Codes, int kColumnTiles, bool kOffsets>
@@ -92,16 +89,6 @@ __device__ __forceinline__ void decode_eight(const std::uint32_t* words, std::ui
       out[i] = pack_pair<bfloat16>(pair.x, pair.y);
     }
   }
-}
-
-// Codes times a scale (plus an offset) in f32, then rounded to bf16, as unpack() does.
-template <bool kOffsets>
-__device__ __forceinline__ std::uint32_t scaled(std::uint32_t pair, float scale, float offset) {
-  const float2 codes = unpack_pair<bfloat16>(pair);
-  if constexpr (kOffsets)
-    return pack_pair<bfloat16>(__fadd_rn(__fmul_rn(codes.x, scale), offset),
-                               __fadd_rn(__fmul_rn(codes.y, scale), offset));
-  return pack_pair<bfloat16>(codes.x * scale, codes.y * scale);
 }
 
 // Copies of K tiles to shared memory.
@@ -220,22 +207,12 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[kColumnTiles][4],
     if constexpr (kOffsets)
 #pragma unroll
       for (int h = 0; h < 2; ++h) offsets[h] = stage.offsets[part][row + 8 * h];
-    if constexpr (kRoundsWeights<kColumnTiles>)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) pairs[h][i] = scaled<kOffsets>(pairs[h][i], scales[h], offsets[h]);
     const std::uint32_t a0[4] = {pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1]},
                         a1[4] = {pairs[0][2], pairs[1][2], pairs[0][3], pairs[1][3]};
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
       const auto b = *reinterpret_cast<const uint4*>(
           &stage.inputs[(n * 8 + lane.g) * kInputStride<Codes> + (part * kPartK + lane.t * 8) * 2]);
-      if constexpr (kRoundsWeights<kColumnTiles>) {
-        mma_m16n8k16_bf16(sums[n], a0, b.x, b.y);
-        mma_m16n8k16_bf16(sums[n], a1, b.z, b.w);
-        continue;
-      }
       float products[4] = {};
       mma_m16n8k16_bf16(products, a0, b.x, b.y);
       mma_m16n8k16_bf16(products, a1, b.z, b.w);
@@ -287,7 +264,7 @@ __global__ __launch_bounds__(kThreads, 2) void packed_gemm_kernel(const __grid_c
       if (next + 1 < end) loader.fetch_factors(next + 1);
     }
     cp_async_commit();
-    if constexpr (kOffsets && !kRoundsWeights<kColumnTiles>) {
+    if constexpr (kOffsets) {
       sum_inputs<StageType, Codes, kColumnTiles>(stage);
       __syncthreads();
     }
@@ -328,11 +305,10 @@ __global__ __launch_bounds__(kReduceThreads) void add_splits_kernel(const __grid
   p.out.write<bfloat16>(i / p.w.rows, output, sum + (p.bias != nullptr ? to_float(p.bias[output]) : 0.0f));
 }
 
-// Splits of K, by the weight's shape: two CTAs for each SM, none of less than two K tiles; for many rows of x, whose
-// partial sums are larger, one CTA and four K tiles.
-int splits_for(Device device, std::int64_t tiles, int k_tiles, bool many_rows) {
-  const std::int64_t wanted = (many_rows ? 1 : 2) * std::int64_t{sm_count(device)} / tiles;
-  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max(1, k_tiles / (many_rows ? 4 : 2))));
+// Splits of K: two CTAs for each SM, none of less than two K tiles. By the weight's shape alone.
+int splits_for(Device device, std::int64_t tiles, int k_tiles) {
+  const std::int64_t wanted = 2 * std::int64_t{sm_count(device)} / tiles;
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max(1, k_tiles / 2)));
 }
 
 template <class Codes, int kColumnTiles>
@@ -346,7 +322,7 @@ void launch_gemm(const PackedLinearArgs& args) {
                 .k_tiles = static_cast<int>((m.columns() + kTileK<Codes> - 1) / kTileK<Codes>),
                 .out = {args.y.raw_data(), args.y.stride(0), args.y.dtype() == DType::f32},
                 .bias = args.bias.defined() ? args.bias.data<bfloat16>() : nullptr};
-  const int wanted = splits_for(launch.device(), tiles, params.k_tiles, kRoundsWeights<kColumnTiles>);
+  const int wanted = splits_for(launch.device(), tiles, params.k_tiles);
   params.split_tiles = (params.k_tiles + wanted - 1) / wanted;
   params.splits = (params.k_tiles + params.split_tiles - 1) / params.split_tiles;
   const MemoryScope scope(MemoryCategory::workspace);

@@ -8,7 +8,7 @@ namespace quench::cuda {
 
 // bf16 x of at most kPackedGemmRows rows; K and group sizes are multiples of 32.
 [[nodiscard]] bool packed_gemm_supports(const Tensor& x, const PackedMatrix& weight);
-// Above 16 rows weights are rounded to bf16, as in a GEMM of unpack().
+// Sums of an element of y are of one order for all numbers of rows.
 void packed_gemm(const PackedLinearArgs& args);
 
 }  // namespace quench::cuda
