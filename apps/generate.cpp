@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <map>
 
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
@@ -171,42 +172,56 @@ void hint_at_chat(const Tokenizer& tokenizer, std::span<const std::int32_t> prom
     QUENCH_LOG_INFO("the tokenizer has a chat template; --chat answers the prompt as a user's message");
 }
 
+Json::Object published_sampling(const Model& loaded) {
+  const std::filesystem::path file = loaded.files() / "generation_config.json";
+  if (loaded.files().empty() || !std::filesystem::is_regular_file(file)) return {};
+  const Json published = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
+  if (!published.is_object()) return {};
+  const Json* draws = published.find("do_sample");
+  const bool sampled = draws != nullptr && *draws == Json(true);
+  Json::Object settings;
+  for (const char* key : {"temperature", "top_k", "top_p", "min_p", "repetition_penalty"}) {
+    const Json* value = published.find(key);
+    if (value != nullptr && value->is_number() && (sampled || key == std::string_view("repetition_penalty")))
+      settings.emplace_back(key, *value);
+  }
+  return settings;
+}
+
 namespace {
 
 // Names settings of the folder's generation_config.json that the command leaves at their defaults.
 void report_published_sampling(const GenerateOptions& o, const Model& loaded) {
-  const std::filesystem::path file = loaded.files() / "generation_config.json";
-  if (loaded.files().empty() || !std::filesystem::is_regular_file(file)) return;
-  const Json published = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
-  if (!published.is_object()) return;
-  const Json* draws = published.find("do_sample");
-  const bool sampled = draws != nullptr && *draws == Json(true);
   const SamplingOptions &s = o.generation.sampling, usual;
+  const std::map<std::string_view, std::pair<bool, double>> neutral{
+      // default kept, value that changes nothing
+      {"temperature", {s.temperature == usual.temperature, 0}},
+      {"top_k", {s.top_k == usual.top_k, 0}},
+      {"top_p", {s.top_p == usual.top_p, 1}},
+      {"min_p", {s.min_p == usual.min_p, 0}},
+      {"repetition_penalty", {s.repetition_penalty == usual.repetition_penalty, 1}}};
   std::vector<std::string> settings;
-  const auto add = [&](const char* key, bool is_default, double neutral) {
-    const Json* value = published.find(key);
-    if (value != nullptr && value->is_number() && value->as_double() != neutral && is_default)
-      settings.push_back(fmt::format("{} {}", key, value->dump()));
-  };
-  if (sampled) {
-    add("temperature", s.temperature == usual.temperature, 0);
-    add("top_k", s.top_k == usual.top_k, 0);
-    add("top_p", s.top_p == usual.top_p, 1);
-    add("min_p", s.min_p == usual.min_p, 0);
+  for (const auto& [key, value] : published_sampling(loaded)) {
+    const auto& [kept, none] = neutral.at(key);
+    if (kept && value.as_double() != none) settings.push_back(fmt::format("{} {}", key, value.dump()));
   }
-  add("repetition_penalty", s.repetition_penalty == usual.repetition_penalty, 1);
   if (!settings.empty())
-    QUENCH_LOG_INFO("{}: {}: not used; options of the command set them", file.string(), fmt::join(settings, ", "));
+    QUENCH_LOG_INFO("{}: {}: not used; options of the command set them",
+                    (loaded.files() / "generation_config.json").string(), fmt::join(settings, ", "));
 }
 
 }  // namespace
 
+std::vector<std::int64_t> stop_tokens(const Model& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat) {
+  std::vector<std::int64_t> tokens = loaded.token_ids(&tokenizer).generation.eos;
+  if (chat == nullptr) return tokens;
+  if (const auto end = chat->end_of_turn()) tokens.push_back(*end);
+  return tokens;
+}
+
 void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat) {
   report_published_sampling(o, loaded);
-  if (o.ignore_eos) return;
-  o.generation.stop_tokens = loaded.token_ids(&tokenizer).generation.eos;
-  if (chat == nullptr) return;
-  if (const auto end = chat->end_of_turn()) o.generation.stop_tokens.push_back(*end);
+  if (!o.ignore_eos) o.generation.stop_tokens = stop_tokens(loaded, tokenizer, chat);
 }
 
 Model open_generating_model(const GenerateOptions& o, const LoadingWork& prepare) {
@@ -228,6 +243,26 @@ Conversation begin_conversation(const GenerateOptions& o) {
 
 void add_message(Conversation& conversation, std::string_view role, std::string_view content) {
   conversation.messages.push_back(Json::Object{{"role", role}, {"content", content}});
+}
+
+void add_chat_template_options(const Command& verb, GenerateOptions& o) {
+  verb.add_option("--chat-template", o.chat_template,
+                  fmt::format("{}, or the path of a .jinja file", fmt::join(chat_template_names(), ", ")))
+      .show_default();
+  verb.add_option("--chat-date", o.chat_date, "Date for chat templates that ask for it, for example 2024-07-26");
+  verb.add_option("--chat-template-kwargs", o.chat_template_kwargs,
+                  "Arguments of the template, a JSON object such as {\"enable_thinking\": false}");
+}
+
+void add_loading_options(const Command& verb, GenerateOptions& o) {
+  verb.add_option("--tokenizer", o.tokenizer,
+                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model folder's")
+      .takes_hub_name();
+  verb.add_option("--device", o.device, "auto, cpu, cuda or cuda:N").show_default();
+  verb.add_option("--memory-limit", o.memory_limit, kMemoryLimitHelp);
+  verb.add_option("--dtype", o.dtype, "auto (as stored), f32 or bf16").show_default();
+  verb.add_option("--kv-cache", o.kv_cache, "Elements of the KV cache: " + kv_cache_names()).show_default();
+  verb.add_option("--threads", o.threads, "CPU threads; 0: all").show_default();
 }
 
 void add_generate_verb(const Command& app) {
@@ -252,15 +287,7 @@ void add_generate_verb(const Command& app) {
       .excludes(many);
   verb.add_flag("--chat", o->chat, "The prompt is a user's message: put it into the chat template");
   verb.add_option("--system", o->system, "System message of the conversation");
-  verb.add_option("--chat-template", o->chat_template,
-                  fmt::format("{}, or the path of a .jinja file", fmt::join(chat_template_names(), ", ")))
-      .show_default();
-  verb.add_option("--chat-date", o->chat_date, "Date for chat templates that ask for it, for example 2024-07-26");
-  verb.add_option("--chat-template-kwargs", o->chat_template_kwargs,
-                  "Arguments of the template, a JSON object such as {\"enable_thinking\": false}");
-  verb.add_option("--tokenizer", o->tokenizer,
-                  tokenizer_option_help("Tokenizer file or folder") + "; default: the model folder's")
-      .takes_hub_name();
+  add_chat_template_options(verb, *o);
   verb.add_option("--max-new-tokens", o->max_new_tokens,
                   "Tokens to generate at most; default: 128, or to the end of the model's context")
       .non_negative();
@@ -276,11 +303,7 @@ void add_generate_verb(const Command& app) {
   verb.add_option("--seed", s.seed, "Seed of the draws").show_default();
   verb.add_option("--stop", o->stop, "Texts that end an answer, and are not part of it");
   verb.add_flag("--ignore-eos", o->ignore_eos, "Continue after end-of-sequence tokens");
-  verb.add_option("--device", o->device, "auto, cpu, cuda or cuda:N").show_default();
-  verb.add_option("--memory-limit", o->memory_limit, kMemoryLimitHelp);
-  verb.add_option("--dtype", o->dtype, "auto (as stored), f32 or bf16").show_default();
-  verb.add_option("--kv-cache", o->kv_cache, "Elements of the KV cache: " + kv_cache_names()).show_default();
-  verb.add_option("--threads", o->threads, "CPU threads; 0: all").show_default();
+  add_loading_options(verb, *o);
   verb.add_flag("--json", o->json, "Print the result as JSON");
   verb.on_run([o] { run(*o); });
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/command.h"
 #include "apps/common.h"
 #include "data/text/chat_prompt.h"
 #include "train/generation/generator.h"
@@ -53,12 +54,23 @@ inline constexpr std::int64_t kUsualTokens = 128;
 // Names --chat where a prompt without it and without special tokens goes to a tokenizer with a chat template.
 void hint_at_chat(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt);
 
-// Sets the stop tokens: the model's, and with a chat template its end-of-turn token. Names settings of
-// generation_config.json that are not used.
+// The model's stop tokens, and with a chat template its end-of-turn token.
+[[nodiscard]] std::vector<std::int64_t> stop_tokens(const Model& loaded, const Tokenizer& tokenizer,
+                                                    const ChatPrompt* chat);
+// Sets the stop tokens, unless they are to be ignored. Names settings of generation_config.json that are not used.
 void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat);
 // Conversation with the system message, if any.
 [[nodiscard]] Conversation begin_conversation(const GenerateOptions& o);
 void add_message(Conversation& conversation, std::string_view role, std::string_view content);
+
+// --tokenizer, --device, --memory-limit, --dtype, --kv-cache, --threads.
+void add_loading_options(const Command& verb, GenerateOptions& o);
+// --chat-template, --chat-date, --chat-template-kwargs.
+void add_chat_template_options(const Command& verb, GenerateOptions& o);
+
+// Sampling settings of the folder's generation_config.json, numbers by key: repetition_penalty, and if it has
+// do_sample: true temperature, top_k, top_p and min_p. Throws corrupt.
+[[nodiscard]] Json::Object published_sampling(const Model& loaded);
 
 // Opens the model as the options say. `prepare`: as ModelOptions::work.
 [[nodiscard]] Model open_generating_model(const GenerateOptions& o, const LoadingWork& prepare);
