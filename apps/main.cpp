@@ -102,6 +102,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::add_eval_verb(app);
     quench::add_generate_verb(app);
     quench::add_bench_verb(app);
+    quench::add_serve_verb(app);
     quench::add_forward_verb(app);
     quench::add_export_verb(app);
     quench::add_merge_lora_verb(app);

@@ -23,6 +23,7 @@ void add_push_verb(const Command& app);
 void add_quantize_verb(const Command& app);
 void add_report_verb(const Command& app);
 void add_run_verb(const Command& app);
+void add_serve_verb(const Command& app);
 void add_tokenize_verb(const Command& app);
 void add_train_verb(const Command& app);
 void add_tune_verb(const Command& app);

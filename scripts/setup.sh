@@ -10,7 +10,7 @@ what=${1:-test}
 case $what in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 libraries=(nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libgloo-dev libpcre2-dev libsentencepiece-dev
-  libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev libcurl4-openssl-dev libssl-dev)
+  libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev libcurl4-openssl-dev libssl-dev libcpp-httplib-dev)
 packages=(g++ cmake ninja-build pkg-config "${libraries[@]}")
 # GEMMs of x86-64. ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only
 # recommends them.
@@ -22,7 +22,7 @@ case $what in
   python) packages+=(python3-dev python3-pip) ;;
   wheel) packages+=(python3-dev python3-pip python3-venv) ;;
   test)
-    packages+=(python3-dev python3-pip git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev libcpp-httplib-dev nodejs doxygen clang-16 libclang-rt-16-dev clang-format-14)
+    packages+=(python3-dev python3-pip git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev nodejs doxygen clang-16 libclang-rt-16-dev clang-format-14)
     ;;
   cross) packages=(cmake ninja-build pkg-config ccache g++-aarch64-linux-gnu qemu-user dpkg-dev file python3-pip python3-venv) ;;
   *) echo "usage: scripts/setup.sh [build|demo|package|python|wheel|test|cross]" >&2; exit 2 ;;
@@ -108,7 +108,7 @@ record_packages() { # folder architecture
 }
 
 if [ "$what" = cross ]; then
-  root=$deps/root list="${libraries[*]} libstdc++-12-dev libgtest-dev libgmock-dev libcpp-httplib-dev"
+  root=$deps/root list="${libraries[*]} libstdc++-12-dev libgtest-dev libgmock-dev"
   if [ "$(cat "$root/packages" 2>/dev/null)" != "$list" ] || [ ! -e "$root/var/lib/dpkg/status" ]; then
     # shellcheck disable=SC2086
     fetch_packages "$root" arm64 bookworm $list
