@@ -7,7 +7,8 @@
 #   --venv FOLDER      Python environment to use or to make (default build/interop); those of --with are FOLDER-PROGRAM
 #   --with PROGRAM     also llama (llama-cpp-python, built from source: half an hour on one core), vllm (6 GB), executorch
 #                      (4 GB), wandb, llmcompressor, gptqmodel, modelopt (5 GB each: folders that these write, read by the
-#                      program), or all; llama is tried without it where it is installed
+#                      program), serve (clients of the server; its chat page where chromium is installed), or all; llama is
+#                      tried without it where it is installed
 #   --only PROGRAM     that program alone
 #   --real             in place of all that: SmolLM2-135M-Instruct (98 MB), its fine-tunes and exports, in Transformers and
 #                      llama.cpp, its GGUF types and mixes beside llama.cpp's quantizers; half an hour on two cores. With vllm
@@ -23,12 +24,12 @@ while [ $# -gt 0 ]; do
     --quench) quench=$2; shift 2 ;;
     --venv) venv=$2; shift 2 ;;
     --with | --only)
-      case $2 in llama | vllm | executorch | wandb | llmcompressor | gptqmodel | modelopt | all) ;; *) echo "interop_test.sh: unknown program '$2'" >&2; exit 2 ;; esac
+      case $2 in llama | vllm | executorch | wandb | llmcompressor | gptqmodel | modelopt | serve | all) ;; *) echo "interop_test.sh: unknown program '$2'" >&2; exit 2 ;; esac
       with+="$2 "
       [ "$1" = --with ] || only=$2
       shift 2 ;;
     --real) real=1; shift ;;
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
     -*) echo "interop_test.sh: unknown argument '$1'" >&2; exit 2 ;;
     *) break ;;
   esac
@@ -95,6 +96,13 @@ wandb_environment() {
   python3 -m venv "$venv-wandb"
   "$venv-wandb/bin/pip" install -q wandb
   touch "$venv-wandb/complete"
+}
+
+serve_environment() {
+  [ -f "$venv-serve/complete" ] && return
+  python3 -m venv "$venv-serve"
+  "$venv-serve/bin/pip" install -q openai llm "lm-eval[api]" transformers playwright
+  touch "$venv-serve/complete"
 }
 
 # Programs that quantize models.
@@ -219,6 +227,18 @@ for program in gptqmodel modelopt; do
     "$venv-$program/bin/python" tests/interop/check_quantized_folders.py "$quench" "$folder/$program" || status=1
   fi
 done
+if wanted serve; then
+  serve_environment
+  "$quench" tokenize train --input README.md --vocab-size 512 --special '<|im_start|>' '<|im_end|>' \
+    --output "$folder/chat-tokenizer" > /dev/null
+  "$quench" train shakespeare_char --run.folder="$folder/chat-run" --data.train=README.md \
+    --data.tokenizer="$folder/chat-tokenizer" --data.validation=README.md --evaluation.interval=0 --model.vocab_size=512 \
+    --model.max_position_embeddings=65536 --model.num_hidden_layers=2 --training.steps=20 --training.dtype=f32 \
+    --data.seq_len=64 --training.micro_batch_size=4 --lr_schedule.warmup_steps=2 > "$folder/train.log" 2>&1 ||
+    { cat "$folder/train.log" >&2; exit 1; }
+  "$quench" export --checkpoint "$folder/chat-run" --format hf --dtype f32 --output "$folder/chat-model" > /dev/null
+  "$venv-serve/bin/python" tests/interop/check_serve.py "$quench" "$folder/chat-model" || status=1
+fi
 if wanted wandb; then
   wandb_environment
   "$venv-wandb/bin/python" tests/interop/check_wandb.py "$quench" "$folder" || status=1
