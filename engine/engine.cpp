@@ -126,6 +126,7 @@ class Engine::Impl {
     sequence->request = std::move(request);
     const std::lock_guard lock(mutex_);
     sequence->id = static_cast<std::uint64_t>(++stats_.requests);
+    ++active_;
     inbox_.push_back(sequence);
     changed_.notify_all();
     return sequence->id;
@@ -133,7 +134,7 @@ class Engine::Impl {
 
   void cancel(std::uint64_t id) {
     const std::lock_guard lock(mutex_);
-    if (stats_.running + stats_.waiting > 0 || !inbox_.empty()) cancelled_.insert(id);
+    if (active_ > 0) cancelled_.insert(id);
   }
 
   bool step() {
@@ -418,6 +419,10 @@ class Engine::Impl {
     s.result.reason = reason;
     if (s.first_token != Clock::time_point()) s.result.decode_seconds = seconds(s.first_token, Clock::now());
     if (reason == EndReason::failed) ++counts_.failed;
+    {
+      const std::lock_guard lock(mutex_);
+      --active_;
+    }
     if (s.request.on_end) s.request.on_end(std::move(s.result));
   }
 
@@ -457,6 +462,7 @@ class Engine::Impl {
   std::condition_variable_any changed_;
   std::vector<SequencePtr> inbox_;
   std::set<std::uint64_t> cancelled_;
+  std::int64_t active_ = 0;  // requests that have not ended
   EngineStats stats_;
 };
 

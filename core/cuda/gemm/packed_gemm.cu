@@ -35,12 +35,25 @@ constexpr int kInputStride = kTileK<Codes> * 2 + 64;
 template <int kColumnTiles>
 constexpr int kStages = kColumnTiles == 8 ? 3 : 4;
 
+// What a kernel is compiled for. kHalves: groups of 16, halves of a part.
+template <class CodesType, int kColumnTileCount, bool kHasOffsets, bool kHasHalves>
+struct Shape {
+  using Codes = CodesType;
+  static constexpr int kColumnTiles = kColumnTileCount;  // of 8 rows of x
+  static constexpr bool kOffsets = kHasOffsets, kHalves = kHasHalves;
+  static constexpr int kGroupK = kHalves ? kPartK / 2 : kPartK;
+  static constexpr int kGroups = kTileK<Codes> / kGroupK;  // of a K tile, at most
+};
+
 // A K tile in shared memory.
-template <class Codes, int kColumnTiles, bool kOffsets>
+template <class S>
 struct Stage {
+  using Codes = typename S::Codes;
+  static constexpr int kColumnTiles = S::kColumnTiles;
+  static constexpr bool kOffsets = S::kOffsets;
   std::uint8_t codes[kTileRows * kCodeStride<Codes>];
   std::uint8_t inputs[kColumnTiles * 8 * kInputStride<Codes>];
-  float scales[kParts<Codes>][kTileRows];
+  float scales[S::kGroups][kTileRows];
   float offsets[kOffsets ? kParts<Codes> : 1][kTileRows];
   float totals[kOffsets ? kParts<Codes> : 1][kColumnTiles * 8];  // sums of x over a part
 };
@@ -92,10 +105,13 @@ __device__ __forceinline__ void decode_eight(const std::uint32_t* words, std::ui
 }
 
 // Copies of K tiles to shared memory.
-template <class Codes, int kColumnTiles, bool kOffsets>
+template <class S>
 class TileLoader {
  public:
-  using StageType = Stage<Codes, kColumnTiles, kOffsets>;
+  using Codes = typename S::Codes;
+  using StageType = Stage<S>;
+  static constexpr int kColumnTiles = S::kColumnTiles, kGroups = S::kGroups;
+  static constexpr bool kOffsets = S::kOffsets;
   __device__ TileLoader(const Params& p, int first_row) : p_(p), first_row_(first_row) {}
 
   // Codes; weights may be read before pdl_wait() where nothing writes them.
@@ -127,22 +143,21 @@ class TileLoader {
     if (!kOffsets && threadIdx.x >= kTileRows) return;
     const std::int64_t first = min(std::int64_t{first_row_} + row, p_.w.rows - 1) * p_.w.groups;
 #pragma unroll
-    for (int part = 0; part < kParts<Codes>; ++part) {
-      const std::int64_t k = std::int64_t{k_tile} * kTileK<Codes> + part * kPartK;
+    for (int i = 0; i < kGroups; ++i) {
+      const std::int64_t k = std::int64_t{k_tile} * kTileK<Codes> + i * S::kGroupK;
       const auto group =
           static_cast<int>(min(static_cast<int>(k) / static_cast<int>(p_.w.group), static_cast<int>(p_.w.groups) - 1));
       if (threadIdx.x < kTileRows)
-        factors_[part] = p_.w.scale_of(p_.w.scale_bits(static_cast<int>(first) + group));
+        factors_[i] = p_.w.scale_of(p_.w.scale_bits(static_cast<int>(first) + group));
       else
-        factors_[part] = p_.w.offsets[first + group];
+        factors_[i] = p_.w.offsets[first + group];
     }
   }
   __device__ void store_factors(StageType& stage) const {
     const int row = static_cast<int>(threadIdx.x) % kTileRows;
     if (!kOffsets && threadIdx.x >= kTileRows) return;
 #pragma unroll
-    for (int part = 0; part < kParts<Codes>; ++part)
-      (threadIdx.x < kTileRows ? stage.scales : stage.offsets)[part][row] = factors_[part];
+    for (int i = 0; i < kGroups; ++i) (threadIdx.x < kTileRows ? stage.scales : stage.offsets)[i][row] = factors_[i];
   }
 
  private:
@@ -152,7 +167,7 @@ class TileLoader {
 
   const Params& p_;
   int first_row_;
-  float factors_[kParts<Codes>];
+  float factors_[kGroups];
 };
 
 // Lane's place in the fragments, groupID and threadID_in_group of the PTX ISA.
@@ -161,8 +176,10 @@ struct Lane {
 };
 
 // Sums of x over each part, by MMAs with ones: warp w has column tile w.
-template <class StageType, class Codes, int kColumnTiles>
-__device__ __forceinline__ void sum_inputs(StageType& stage) {
+template <class S>
+__device__ __forceinline__ void sum_inputs(Stage<S>& stage) {
+  using Codes = typename S::Codes;
+  constexpr int kColumnTiles = S::kColumnTiles;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const Lane lane;
   if (warp >= kColumnTiles) return;
@@ -181,63 +198,92 @@ __device__ __forceinline__ void sum_inputs(StageType& stage) {
   }
 }
 
+// A lane's values of a part in two rows of the weight, 8 apart: values 8 t to 8 t + 7, or, of halves, 4 t to 4 t + 3 of
+// each.
+template <class S>
+__device__ __forceinline__ void load_pairs(const Stage<S>& stage, int row, int part, std::uint32_t (&pairs)[2][4]) {
+  using Codes = typename S::Codes;
+  const Lane lane;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const std::uint8_t* const codes =
+        &stage.codes[(row + 8 * h) * kCodeStride<Codes> + part * kPartK * Codes::kBits / 8];
+    std::uint32_t words[2] = {};
+    if constexpr (Codes::kBits == 4) {
+      words[0] = reinterpret_cast<const std::uint32_t*>(codes)[lane.t];
+    } else if constexpr (S::kHalves) {
+      words[0] = reinterpret_cast<const std::uint32_t*>(codes)[lane.t];
+      words[1] = reinterpret_cast<const std::uint32_t*>(codes)[lane.t + 4];
+    } else {
+      const uint2 two = reinterpret_cast<const uint2*>(codes)[lane.t];
+      words[0] = two.x;
+      words[1] = two.y;
+    }
+    decode_eight<Codes>(words, pairs[h]);
+  }
+}
+
+// The same values of a row of x.
+template <class S>
+__device__ __forceinline__ uint4 load_inputs(const Stage<S>& stage, int row, int part) {
+  const std::uint8_t* const inputs = &stage.inputs[row * kInputStride<typename S::Codes> + part * kPartK * 2];
+  const Lane lane;
+  if constexpr (!S::kHalves) return reinterpret_cast<const uint4*>(inputs)[lane.t];
+  const uint2 low = reinterpret_cast<const uint2*>(inputs)[lane.t],
+              high = reinterpret_cast<const uint2*>(inputs)[lane.t + 4];
+  return make_uint4(low.x, low.y, high.x, high.y);
+}
+
 // Adds a K tile to the warp's sums: element i of column tile n is row g + 8 (i / 2), column 8 n + 2 t + i % 2.
-template <class Codes, int kColumnTiles, bool kOffsets>
-__device__ __forceinline__ void multiply_tile(float (&sums)[kColumnTiles][4],
-                                              const Stage<Codes, kColumnTiles, kOffsets>& stage) {
+template <class S>
+__device__ __forceinline__ void multiply_tile(float (&sums)[S::kColumnTiles][4], const Stage<S>& stage) {
   const Lane lane;
   const int row = static_cast<int>(threadIdx.x) / 32 * 16 + lane.g;
 #pragma unroll
-  for (int part = 0; part < kParts<Codes>; ++part) {
+  for (int part = 0; part < kParts<typename S::Codes>; ++part) {
     std::uint32_t pairs[2][4];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const auto* words = reinterpret_cast<const std::uint32_t*>(
-          &stage.codes[(row + 8 * h) * kCodeStride<Codes> + (part * kPartK + lane.t * 8) * Codes::kBits / 8]);
-      if constexpr (Codes::kBits == 4) {
-        decode_eight<Codes>(words, pairs[h]);
-      } else {
-        const uint2 two = *reinterpret_cast<const uint2*>(words);
-        const std::uint32_t both[2] = {two.x, two.y};
-        decode_eight<Codes>(both, pairs[h]);
-      }
-    }
-    const float scales[2] = {stage.scales[part][row], stage.scales[part][row + 8]};
-    float offsets[2] = {};
-    if constexpr (kOffsets)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) offsets[h] = stage.offsets[part][row + 8 * h];
+    load_pairs(stage, row, part, pairs);
     const std::uint32_t a0[4] = {pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1]},
                         a1[4] = {pairs[0][2], pairs[1][2], pairs[0][3], pairs[1][3]};
+    const int group = S::kHalves ? 2 * part : part;
+    const float scales[2] = {stage.scales[group][row], stage.scales[group][row + 8]};
 #pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-      const auto b = *reinterpret_cast<const uint4*>(
-          &stage.inputs[(n * 8 + lane.g) * kInputStride<Codes> + (part * kPartK + lane.t * 8) * 2]);
+    for (int n = 0; n < S::kColumnTiles; ++n) {
+      const uint4 b = load_inputs(stage, n * 8 + lane.g, part);
       float products[4] = {};
       mma_m16n8k16_bf16(products, a0, b.x, b.y);
-      mma_m16n8k16_bf16(products, a1, b.z, b.w);
+      if constexpr (S::kHalves) {
+        float others[4] = {};
+        mma_m16n8k16_bf16(others, a1, b.z, b.w);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(stage.scales[group + 1][row + i / 2 * 8], others[i], sums[n][i]);
+      } else {
+        mma_m16n8k16_bf16(products, a1, b.z, b.w);
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(scales[i / 2], products[i], sums[n][i]);
-      if constexpr (kOffsets) {
+      if constexpr (S::kOffsets) {
         const auto totals = *reinterpret_cast<const float2*>(&stage.totals[part][n * 8 + 2 * lane.t]);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(offsets[i / 2], i % 2 == 0 ? totals.x : totals.y, sums[n][i]);
+        for (int i = 0; i < 4; ++i)
+          sums[n][i] = fmaf(stage.offsets[part][row + i / 2 * 8], i % 2 == 0 ? totals.x : totals.y, sums[n][i]);
       }
     }
   }
 }
 
 // Grid: tiles of weight rows, splits of K.
-template <class Codes, int kColumnTiles, bool kOffsets>
+template <class S>
 __global__ __launch_bounds__(kThreads, 2) void packed_gemm_kernel(const __grid_constant__ Params p) {
-  using StageType = Stage<Codes, kColumnTiles, kOffsets>;
+  using StageType = Stage<S>;
+  constexpr int kColumnTiles = S::kColumnTiles;
   constexpr int kDepth = kStages<kColumnTiles>;
   extern __shared__ uint4 shared[];
   auto* const stages = reinterpret_cast<StageType*>(shared);
   pdl_sync();
   const int first_row = static_cast<int>(blockIdx.x) * kTileRows;
   const int begin = static_cast<int>(blockIdx.y) * p.split_tiles, end = min(begin + p.split_tiles, p.k_tiles);
-  TileLoader<Codes, kColumnTiles, kOffsets> loader(p, first_row);
+  TileLoader<S> loader(p, first_row);
 #pragma unroll
   for (int i = 0; i < kDepth - 1; ++i) {
     if (begin + i < end) {
@@ -264,11 +310,11 @@ __global__ __launch_bounds__(kThreads, 2) void packed_gemm_kernel(const __grid_c
       if (next + 1 < end) loader.fetch_factors(next + 1);
     }
     cp_async_commit();
-    if constexpr (kOffsets) {
-      sum_inputs<StageType, Codes, kColumnTiles>(stage);
+    if constexpr (S::kOffsets) {
+      sum_inputs(stage);
       __syncthreads();
     }
-    multiply_tile<Codes, kColumnTiles, kOffsets>(sums, stage);
+    multiply_tile(sums, stage);
   }
 
   // By rows of x, through shared memory.
@@ -331,13 +377,18 @@ void launch_gemm(const PackedLinearArgs& args) {
     partial = Tensor::empty({params.splits, rows, m.rows()}, DType::f32, launch.device());
     params.partial = partial.data<float>();
   }
-  const auto run = [&]<bool kOffsets>() {
+  const auto run = [&]<bool kOffsets, bool kHalves>() {
+    using S = Shape<Codes, kColumnTiles, kOffsets, kHalves>;
     constexpr std::size_t kOutput = sizeof(float) * kColumnTiles * 8 * (kTileRows + 4);
-    launch.early(rows, packed_gemm_kernel<Codes, kColumnTiles, kOffsets>,
-                 dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(params.splits)), kThreads,
-                 std::max(sizeof(Stage<Codes, kColumnTiles, kOffsets>) * kStages<kColumnTiles>, kOutput), params);
+    launch.early(rows, packed_gemm_kernel<S>, dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(params.splits)),
+                 kThreads, std::max(sizeof(Stage<S>) * kStages<kColumnTiles>, kOutput), params);
   };
-  m.offsets().defined() ? run.template operator()<true>() : run.template operator()<false>();
+  if (m.offsets().defined())
+    run.template operator()<true, false>();
+  else if (std::is_same_v<Codes, Int8> && m.groups() > 1 && m.group_size() % kPartK != 0)
+    run.template operator()<false, std::is_same_v<Codes, Int8>>();
+  else
+    run.template operator()<false, false>();
   if (params.splits > 1)
     launch.early(rows, add_splits_kernel,
                  static_cast<unsigned>((rows * m.rows() + kReduceThreads - 1) / kReduceThreads), kReduceThreads, 0,
@@ -364,10 +415,12 @@ bool aligned(const Tensor& t) {
 }  // namespace
 
 bool packed_gemm_supports(const Tensor& x, const PackedMatrix& m) {
+  // Q6_K has halves.
+  const std::int64_t least = m.codes().dtype() == DType::i8 && !m.offsets().defined() ? kPartK / 2 : kPartK;
   const std::int64_t columns = m.columns(), row_bytes = columns * bit_width(m.codes().dtype()) / 8;
   return x.dtype() == DType::bf16 && x.is_contiguous() && x.size(0) <= kPackedGemmRows && aligned(x) &&
          aligned(m.codes()) && columns % kPartK == 0 && row_bytes % 16 == 0 && columns < (std::int64_t{1} << 24) &&
-         m.rows() * m.groups() < (std::int64_t{1} << 31) && (m.groups() == 1 || m.group_size() % kPartK == 0);
+         m.rows() * m.groups() < (std::int64_t{1} << 31) && (m.groups() == 1 || m.group_size() % least == 0);
 }
 
 void packed_gemm(const PackedLinearArgs& args) {

@@ -6,7 +6,8 @@
 
 namespace quench::cuda {
 
-// bf16 x of at most kPackedGemmRows rows; K and group sizes are multiples of 32.
+// bf16 x of at most kPackedGemmRows rows; K and group sizes are multiples of 32, those of i8 codes without offsets of
+// 16.
 [[nodiscard]] bool packed_gemm_supports(const Tensor& x, const PackedMatrix& weight);
 // Sums of an element of y are of one order for all numbers of rows.
 void packed_gemm(const PackedLinearArgs& args);
