@@ -217,11 +217,12 @@ void launch_paged(const PagedAttentionArgs& args) {
                sizeof(float) * 4 * static_cast<std::size_t>(ceil_div(params.splits, 4)), params);
 }
 
-// Heads of a KV head share one read of the cache.
+// Heads of a KV head share one read of the cache, unless there are few: then each has a CTA. A row's result is the same
+// either way.
 template <class Shape>
 void paged_rows(const PagedAttentionArgs& args) {
   const std::int64_t group = args.heads / args.kv_heads;
-  if (group == 1)
+  if (group == 1 || args.qkv.size(0) * args.heads <= 2 * std::int64_t{sm_count(args.qkv.device())})
     launch_paged<Shape, 1>(args);
   else if (group == 2)
     launch_paged<Shape, 2>(args);
