@@ -41,6 +41,8 @@ struct Shape {
   using Codes = CodesType;
   static constexpr int kColumnTiles = kColumnTileCount;  // of 8 rows of x
   static constexpr bool kOffsets = kHasOffsets, kHalves = kHasHalves;
+  // Sums of x, which offsets multiply: of each warp for itself, or by one warp a column tile for all.
+  static constexpr bool kOwnTotals = kOffsets && kColumnTiles <= 2, kSharedTotals = kOffsets && !kOwnTotals;
   static constexpr int kGroupK = kHalves ? kPartK / 2 : kPartK;
   static constexpr int kGroups = kTileK<Codes> / kGroupK;  // of a K tile, at most
 };
@@ -55,7 +57,7 @@ struct Stage {
   std::uint8_t inputs[kColumnTiles * 8 * kInputStride<Codes>];
   float scales[S::kGroups][kTileRows];
   float offsets[kOffsets ? kParts<Codes> : 1][kTileRows];
-  float totals[kOffsets ? kParts<Codes> : 1][kColumnTiles * 8];  // sums of x over a part
+  float totals[S::kSharedTotals ? kParts<Codes> : 1][kColumnTiles * 8];  // sums of x over a part
 };
 
 struct Params {
@@ -175,7 +177,16 @@ struct Lane {
   int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
 };
 
-// Sums of x over each part, by MMAs with ones: warp w has column tile w.
+// Sums of the lane's columns of x over a part, by MMAs with ones: element i of column 2 t + i % 2.
+__device__ __forceinline__ void part_totals(float (&totals)[4], const uint4& b) {
+  constexpr std::uint32_t kOnes = 0x3F803F80u;
+#pragma unroll
+  for (float& total : totals) total = 0;
+  mma_m16n8k16_bf16(totals, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);
+  mma_m16n8k16_bf16(totals, {kOnes, kOnes, kOnes, kOnes}, b.z, b.w);
+}
+
+// Totals of all parts: warp w has column tile w.
 template <class S>
 __device__ __forceinline__ void sum_inputs(Stage<S>& stage) {
   using Codes = typename S::Codes;
@@ -183,14 +194,12 @@ __device__ __forceinline__ void sum_inputs(Stage<S>& stage) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const Lane lane;
   if (warp >= kColumnTiles) return;
-  constexpr std::uint32_t kOnes = 0x3F803F80u;
 #pragma unroll
   for (int part = 0; part < kParts<Codes>; ++part) {
     const auto b = *reinterpret_cast<const uint4*>(
         &stage.inputs[(warp * 8 + lane.g) * kInputStride<Codes> + (part * kPartK + lane.t * 8) * 2]);
-    float totals[4] = {};
-    mma_m16n8k16_bf16(totals, {kOnes, kOnes, kOnes, kOnes}, b.x, b.y);
-    mma_m16n8k16_bf16(totals, {kOnes, kOnes, kOnes, kOnes}, b.z, b.w);
+    float totals[4];
+    part_totals(totals, b);
     if (lane.g == 0) {
       stage.totals[part][warp * 8 + 2 * lane.t] = totals[0];
       stage.totals[part][warp * 8 + 2 * lane.t + 1] = totals[1];
@@ -263,10 +272,16 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[S::kColumnTiles][4],
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(scales[i / 2], products[i], sums[n][i]);
       if constexpr (S::kOffsets) {
-        const auto totals = *reinterpret_cast<const float2*>(&stage.totals[part][n * 8 + 2 * lane.t]);
+        float totals[4];
+        if constexpr (S::kOwnTotals) {
+          part_totals(totals, b);
+        } else {
+          const auto two = *reinterpret_cast<const float2*>(&stage.totals[part][n * 8 + 2 * lane.t]);
+          totals[0] = totals[2] = two.x;
+          totals[1] = totals[3] = two.y;
+        }
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          sums[n][i] = fmaf(stage.offsets[part][row + i / 2 * 8], i % 2 == 0 ? totals.x : totals.y, sums[n][i]);
+        for (int i = 0; i < 4; ++i) sums[n][i] = fmaf(stage.offsets[part][row + i / 2 * 8], totals[i], sums[n][i]);
       }
     }
   }
@@ -310,7 +325,7 @@ __global__ __launch_bounds__(kThreads, 2) void packed_gemm_kernel(const __grid_c
       if (next + 1 < end) loader.fetch_factors(next + 1);
     }
     cp_async_commit();
-    if constexpr (S::kOffsets) {
+    if constexpr (S::kSharedTotals) {
       sum_inputs(stage);
       __syncthreads();
     }
