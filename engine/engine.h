@@ -54,7 +54,8 @@ struct EngineRequest {
   SamplingOptions sampling{};
   std::vector<std::int64_t> stop_tokens{};
   std::int64_t top_logprobs = 0;  // at most kMostTopLogprobs
-  // Called by the thread that calls step(). on_token: false ends the request. They must not throw.
+  // Called by the thread that calls step(). on_token: for every token, a stop token too; false ends the request. They
+  // must not throw.
   std::function<bool(const SampledToken&)> on_token{};
   std::function<void(EngineResult)> on_end{};
 };
