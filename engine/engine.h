@@ -22,11 +22,13 @@
 
 namespace quench {
 
+// A token and its natural log-probability.
 struct TokenLogprob {
   std::int32_t token = 0;
   float logprob = 0;
 };
 
+// A token that a request has generated.
 struct SampledToken {
   std::int32_t token = 0;
   // Natural logarithm of the model's probability: of the logits as they are, before temperature and filters.
@@ -37,6 +39,7 @@ struct SampledToken {
 // Why a request ended. stopped: on_token returned false. failed: EngineResult::error.
 enum class EndReason { stop_token, length, stopped, cancelled, failed };
 
+// What a request has generated, at its end.
 struct EngineResult {
   std::vector<std::int32_t> tokens;  // generated, including the stop token
   std::vector<float> logprobs;       // of `tokens`
@@ -48,6 +51,7 @@ struct EngineResult {
   double wait_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
 };
 
+// A prompt to continue, and how.
 struct EngineRequest {
   std::vector<std::int32_t> prompt;  // at least one token
   std::int64_t max_new_tokens = 128;
@@ -60,15 +64,19 @@ struct EngineRequest {
   std::function<void(EngineResult)> on_end{};
 };
 
+// Largest EngineRequest::top_logprobs.
 inline constexpr std::int64_t kMostTopLogprobs = 20;
 
+// Sizes of an engine.
 struct EngineOptions {
   std::int64_t max_sequences = 64;  // running together
-  std::int64_t cache_tokens = 0;    // KV cache; 0: max_sequences times the context length, at most what memory allows
+  std::int64_t cache_tokens =
+      0;  // KV cache; 0: max_sequences times the context length, at most 0.8 of a GPU's free memory, 0.25 of the host's
   std::int64_t prefill_tokens = 2048;  // prompt tokens in a pass
   bool share_prefixes = true;
 };
 
+// Counts and sizes of an engine at one time.
 struct EngineStats {
   std::int64_t running = 0, waiting = 0;           // requests
   std::int64_t cache_tokens = 0, free_tokens = 0;  // of the KV cache; pages kept for their prefix count as free

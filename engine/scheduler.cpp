@@ -18,12 +18,12 @@ std::int64_t pages_for(std::int64_t tokens) {
 
 std::int64_t cache_pages(const nn::CausalLm& model, const EngineOptions& o) {
   if (o.cache_tokens > 0) return pages_for(o.cache_tokens);
-  // Activations and other users keep a part.
-  constexpr double kPart = 0.8;
   const Device device = model.options().device;
+  // Activations and other users keep a part; on a CPU other programs the most.
+  const double part = device.is_cpu() ? 0.25 : 0.8;
   const std::int64_t free = backend(device.type).memory(device).free_bytes,
                      token = nn::KvCache::bytes_per_token(model.config(), model.options().dtype, model.kv_cache()),
-                     fits = static_cast<std::int64_t>(kPart * static_cast<double>(free)) / (token * kPageTokens);
+                     fits = static_cast<std::int64_t>(part * static_cast<double>(free)) / (token * kPageTokens);
   return std::max<std::int64_t>(1, std::min(o.max_sequences * pages_for(model.config().context_length()), fits));
 }
 

@@ -14,8 +14,11 @@ struct PackedLinearArgs {
 };
 // One rounding to y's dtype. 1 <= M <= packed_kernel_rows().
 extern constinit KernelSlot<PackedLinearArgs> packed_linear_slot;
-// Largest M of kernels that read the weight for every row; and on a GPU of those that read it once.
-inline constexpr std::int64_t kPackedRows = 4, kPackedGemmRows = 64;
+// Largest M of kernels that read the weight for every row.
+inline constexpr std::int64_t kPackedRows = 4;
+// Largest M of a GPU's kernels, which read the weight once.
+inline constexpr std::int64_t kPackedGemmRows = 64;
+// Largest M that the device's kernels take.
 [[nodiscard]] inline std::int64_t packed_kernel_rows(Device device) {
   return device.is_cpu() ? kPackedRows : kPackedGemmRows;
 }
