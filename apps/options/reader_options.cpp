@@ -51,7 +51,7 @@ void add_answers_option(const Command& verb, ReaderArguments& a) {
   verb.add_option(
           "--preference", a.answers,
           fmt::format("Records of preference training: {} (pairs: chosen and rejected answers; labels: completions "
-                      "with a label, for KTO)",
+                      "with a label, for KTO), or of sampling (prompts: for GRPO)",
                       fmt::join(enum_names<AnswerRecords>(), ", ")))
       .show_default();
 }

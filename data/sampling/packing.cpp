@@ -42,7 +42,7 @@ void PackedRows::index_documents() {
                "seq_len + 1 = {} and {} have no target among so many tokens\n  {}",
                source_->size(), losses_.single_token_documents, losses_.dropped_documents, options_.seq_len + 1,
                losses_.untrained_documents, source_->describe());
-  if (options_.multipack) {
+  if (options_.multipack && !has_prompts()) {
     pack_documents();
   } else {
     row_starts_.resize(documents_.size() + 1);
@@ -75,11 +75,11 @@ void PackedRows::add_document(std::uint64_t begin, std::uint64_t length) {
     losses_.single_token_documents += length;
     return;
   }
-  if (length <= seq_len + 1) {
+  if (length <= (has_prompts() ? seq_len : seq_len + 1)) {
     documents_.push_back({begin, length});
     return;
   }
-  switch (options_.long_documents) {
+  switch (has_prompts() ? LongDocuments::drop : options_.long_documents) {
     case LongDocuments::split:
       for (std::uint64_t done = 0; done + 1 < length; done += seq_len)
         documents_.push_back({begin + done, std::min(seq_len + 1, length - done)});

@@ -15,6 +15,8 @@
 // without the tokens that both begin with, except the last of them, which predicts its first target: its keys begin
 // with those of the first (SharedPrefix), if PackingOptions::may_share allows it. A record with a label is paired with
 // its prompt under the answer of the nearest record before it with another prompt, in a circle.
+//
+// Prompts: a document per row, all its tokens inputs; those above seq_len are dropped.
 
 #include <cstdint>
 #include <memory>
@@ -120,8 +122,13 @@ class PackedRows {
     std::uint64_t item = 0;
     bool desirable = true;
   };
-  [[nodiscard]] bool has_answers() const noexcept { return options_.answers != AnswerRecords::none; }
-  [[nodiscard]] bool cuts_stream() const noexcept { return options_.packing && !options_.multipack && !has_answers(); }
+  [[nodiscard]] bool has_answers() const noexcept {
+    return options_.answers == AnswerRecords::pairs || options_.answers == AnswerRecords::labels;
+  }
+  [[nodiscard]] bool has_prompts() const noexcept { return options_.answers == AnswerRecords::prompts; }
+  [[nodiscard]] bool cuts_stream() const noexcept {
+    return options_.packing && !options_.multipack && !has_answers() && !has_prompts();
+  }
   void index_answers();
   [[nodiscard]] std::vector<Answer> read_answers() const;
   // Answer of another prompt if one is near.

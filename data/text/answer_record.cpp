@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/text/chat_template.h"
 #include "data/text/conversation.h"
 
 namespace quench {
@@ -257,9 +258,66 @@ bool label_of(const Json& record) {
   reject_record(fmt::format("field \"label\" is {}, expected true, 1, false or 0", label.dump()));
 }
 
+constexpr std::array<std::string_view, 3> kPromptKeys = {"prompt", "messages", "conversations"};
+
+// Key of the prompt; the first of the table that the record holds.
+std::string_view prompt_key(const Json& record) {
+  for (const std::string_view key : kPromptKeys)
+    if (const Json* value = record.find(key); value != nullptr && !value->is_null()) return key;
+  reject_record("no field \"prompt\" (a text or a list of messages), \"messages\" or \"conversations\"");
+}
+
+std::vector<DocumentPiece> message_pieces(const Json& record, std::string_view key, const ReaderOptions& options) {
+  Json chat = record;
+  if (key == "prompt") {
+    chat.set("messages", record.at(key));
+    chat.erase(key);
+  }
+  Conversation conversation = key == "conversations" ? sharegpt_conversation(chat) : openai_conversation(chat);
+  std::erase_if(conversation.columns, [](const Json::Member& column) { return is_record_flag(column); });
+  if (conversation.messages.empty()) reject_record(fmt::format("\"{}\" is an empty list", key));
+  if (conversation.messages.back().at("role") == Json("assistant"))
+    reject_record(fmt::format(
+        "the last message of \"{}\" is the assistant's; a prompt ends before the answer that is sampled", key));
+  return options.chat_renderer ? options.chat_renderer->prompt(conversation)
+                               : render_chat_prompt(options.chat_template, plain_messages(conversation));
+}
+
+std::vector<DocumentPiece> plain_prompt(const Json& prompt, const ReaderOptions& options) {
+  if (!prompt.is_string())
+    reject_record(fmt::format("field \"prompt\" is {}, expected string or array of messages", prompt.type_name()));
+  if (prompt.as_string().empty()) reject_record("the prompt is empty");
+  return {{.text = prompt.as_string(), .markup = options.special_text != SpecialText::text}};
+}
+
+// The document of a prompt, or none.
+std::vector<Document> prompt_documents(const Json& record, const ReaderOptions& options) {
+  if (!record_flag(record).value_or(true)) {
+    if (options.notes) ++options.notes->left_out;
+    return {};
+  }
+  const std::string_view key = prompt_key(record);
+  const bool is_chat = record.at(key).is_array();
+  Document document{.complete = is_chat};
+  document.pieces = is_chat ? message_pieces(record, key, options) : plain_prompt(record.at(key), options);
+  for (DocumentPiece& piece : document.pieces) {
+    piece.target = false;
+    piece.targets.clear();
+    piece.target_bytes.clear();
+  }
+  Json rest = Json::object();
+  for (const auto& [name, value] : record.as_object())
+    if (std::ranges::find(kPromptKeys, name) == kPromptKeys.end()) rest.set(name, value);
+  document.pieces.push_back({.text = rest.dump()});
+  std::vector<Document> documents;
+  documents.push_back(std::move(document));
+  return documents;
+}
+
 }  // namespace
 
 std::vector<Document> answer_documents(const Json& given, const ReaderOptions& options) {
+  if (options.answers == AnswerRecords::prompts) return prompt_documents(given, options);
   const Json record = usual_fields(given, options.answers);
   if (!record_flag(record).value_or(true)) {
     if (options.notes) ++options.notes->left_out;

@@ -45,13 +45,16 @@ struct EnumNames<TrainOn> {
 // Records of answers to a prompt (data/text/record_kind.h).
 enum class AnswerRecords : std::uint8_t {
   none,
-  pairs,   // a chosen and a rejected answer
-  labels,  // an answer and whether it is desirable
+  pairs,    // a chosen and a rejected answer
+  labels,   // an answer and whether it is desirable
+  prompts,  // no answer: fields by which sampled ones are judged
 };
 template <>
 struct EnumNames<AnswerRecords> {
-  static constexpr EnumTable<AnswerRecords, 3> values = {
-      {{AnswerRecords::none, "none"}, {AnswerRecords::pairs, "pairs"}, {AnswerRecords::labels, "labels"}}};
+  static constexpr EnumTable<AnswerRecords, 4> values = {{{AnswerRecords::none, "none"},
+                                                          {AnswerRecords::pairs, "pairs"},
+                                                          {AnswerRecords::labels, "labels"},
+                                                          {AnswerRecords::prompts, "prompts"}}};
 };
 
 // Parsing of special token texts, such as "<|im_end|>", in data. Not applied to chats: their templates emit special

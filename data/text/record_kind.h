@@ -37,9 +37,12 @@ struct RecordKind {
 // next to messages, the prompt is the common beginning of both answers: whole messages, or characters without a final
 // space. Labels: {"prompt", "completion", "label"}, label true or 1: desirable; a pair counts as two labels.
 //
-// Documents whose targets are the answer. Pairs: chosen, marked 1, then rejected, marked 0. Labels: the mark is the
-// label. None for a record left out by its flag. Throws Error(corrupt) for equal or empty answers and for a record of
-// another kind.
+// Prompts: {"prompt", ...}, a text, or a list of messages that the chat template renders with the header of an answer;
+// or "messages" or "conversations". Other fields are kept.
+//
+// Documents whose targets are the answer; with prompts, the other fields as one JSON object. Pairs: chosen, marked 1,
+// then rejected, marked 0. Labels: the mark is the label. None for a record left out by its flag. Throws Error(corrupt)
+// for equal or empty answers and for a record of another kind.
 [[nodiscard]] std::vector<Document> answer_documents(const Json& record, const ReaderOptions& options);
 
 }  // namespace quench

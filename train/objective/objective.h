@@ -25,6 +25,9 @@ class Objective {
 
   // In the order of loss(); constant.
   [[nodiscard]] virtual std::vector<std::string> metric_names() const { return {}; }
+  // Batches of the 1-based `step` from those of the data, as samples of the model. Once before the step's units() and
+  // loss(), outside of any tape.
+  [[nodiscard]] virtual std::vector<Batch> step_batches(std::vector<Batch> data, std::int64_t /*step*/) { return data; }
   // A step's loss and metrics are means over the units of all micro-batches and ranks. Micro-batches without units on
   // any rank are skipped.
   [[nodiscard]] virtual std::int64_t units(const Batch& batch) const { return batch.valid_tokens; }

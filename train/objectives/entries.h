@@ -8,10 +8,12 @@ namespace quench {
 [[nodiscard]] ObjectiveEntry distillation_entry();
 [[nodiscard]] ObjectiveEntry preference_entry();
 [[nodiscard]] ObjectiveEntry mtp_entry();
+[[nodiscard]] ObjectiveEntry grpo_entry();
 
 // Absent, at a null address, from programs that are linked without the folders run/: the fuzz targets.
 [[gnu::weak]] extern const ObjectiveRuntime kDistillRuntime;
 [[gnu::weak]] extern const ObjectiveRuntime kPreferenceRuntime;
 [[gnu::weak]] extern const ObjectiveRuntime kMtpRuntime;
+[[gnu::weak]] extern const ObjectiveRuntime kGrpoRuntime;
 
 }  // namespace quench

@@ -9,7 +9,8 @@ const ChoiceTable<ObjectiveEntry>& objective_table() {
                                                                 .trains = [](const RunConfig&) { return false; }},
                                                                mtp_entry(),
                                                                distillation_entry(),
-                                                               preference_entry()});
+                                                               preference_entry(),
+                                                               grpo_entry()});
   return table;
 }
 

@@ -37,9 +37,11 @@ std::string first_of_part(const RunConfig& config, const Tokenizer& tokenizer, c
     const EncodedDocument document = document_at(source, begin);
     begin += document.ids.size();
     const RecordView record = make_record_view(part.name, document, limit);
-    return fmt::format("{} of {}{}, trained tokens in {} {}:\n{}\n{}{}: {}\n", what, part.name, answer, kTrainedBegin,
-                       kTrainedEnd, marked_text(tokenizer, record, kTrainedBegin, kTrainedEnd, shown_bytes), what,
-                       answer, record_counts(record, limit));
+    const bool is_prompt = answer_records(config) == AnswerRecords::prompts;
+    return fmt::format("{} of {}{}, {} in {} {}:\n{}\n{}{}: {}\n", what, part.name, answer,
+                       is_prompt ? "fields next to the prompt" : "trained tokens", kTrainedBegin, kTrainedEnd,
+                       marked_text(tokenizer, record, kTrainedBegin, kTrainedEnd, shown_bytes), what, answer,
+                       record_counts(record, limit));
   };
   if (answer_records(config) != AnswerRecords::pairs) return next("first record", "");
   std::string chosen = next("first pair", ", chosen");

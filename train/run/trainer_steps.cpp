@@ -56,6 +56,8 @@ std::vector<Batch> Trainer::Run::next_step_batches() {
     QUENCH_CHECK_AS(ErrorCode::failed, batch.has_value(), "the training data ended at step {}", progress.step);
     batches.push_back(std::move(*batch));
   }
+  if (Objective* trained = session->objective()->training(); trained != nullptr)
+    batches = trained->step_batches(std::move(batches), progress.step + 1);
   return batches;
 }
 

@@ -1,0 +1,65 @@
+#include "train/config/fields/field_builder.h"
+#include "train/objectives/grpo/grpo_section.h"
+#include "train/objectives/grpo/rewards/reward.h"
+
+namespace quench {
+
+void add_grpo_fields(Fields& fields) {
+  using enum ResumePolicy;
+  add_field(fields, "grpo.num_generations", QUENCH_OBJECTIVE_MEMBER(GrpoSection, num_generations), at_least(2), guarded,
+            "Completions that are sampled for each prompt: a group. A step samples training.global_batch_size prompts "
+            "times as many.");
+  add_field(fields, "grpo.max_completion_length", QUENCH_OBJECTIVE_MEMBER(GrpoSection, max_completion_length),
+            at_least(1), guarded,
+            "Most tokens of a completion, fewer where prompt and completion would exceed data.seq_len.");
+  add_field(fields, "grpo.temperature", QUENCH_OBJECTIVE_MEMBER(GrpoSection, temperature), above(0), guarded,
+            "Temperature of sampling. The loss reads the model's own log-probabilities, at temperature 1.");
+  add_field(fields, "grpo.top_p", QUENCH_OBJECTIVE_MEMBER(GrpoSection, top_p), between(0, 1), guarded,
+            "Sampling from the smallest set of most likely tokens of at least this probability.");
+  add_field(fields, "grpo.top_k", QUENCH_OBJECTIVE_MEMBER(GrpoSection, top_k), at_least(0), guarded,
+            "Sampling from so many most likely tokens; 0: all.");
+  add_field(fields, "grpo.min_p", QUENCH_OBJECTIVE_MEMBER(GrpoSection, min_p), between(0, 1), guarded,
+            "Sampling from tokens of at least this share of the most likely token's probability.");
+  add_field(fields, "grpo.beta", QUENCH_OBJECTIVE_MEMBER(GrpoSection, beta), at_least(0), guarded,
+            "Weight of the divergence from the reference: the model without its adapters, or, in full training, a "
+            "second copy of the model as it is before the first step. 0: no reference is computed.");
+  add_field(fields, "grpo.epsilon", QUENCH_OBJECTIVE_MEMBER(GrpoSection, epsilon), between(0, 1), guarded,
+            "The ratio of a token's probability in the training pass to that when it was sampled is clipped at 1 minus "
+            "this value.");
+  add_field(fields, "grpo.epsilon_high", QUENCH_OBJECTIVE_MEMBER(GrpoSection, epsilon_high), at_least(0), guarded,
+            "The ratio is clipped at 1 plus this value (DAPO: 0.28).", "grpo.epsilon");
+  add_field(fields, "grpo.loss_type", QUENCH_OBJECTIVE_MEMBER(GrpoSection, loss_type), any_value(), guarded,
+            "Normalization of the sum over tokens. grpo: mean over each completion's tokens, then over completions; "
+            "dapo: mean over the tokens of all completions of the step; dr_grpo: by completions times "
+            "grpo.max_completion_length.");
+  add_field(fields, "grpo.scale_rewards", QUENCH_OBJECTIVE_MEMBER(GrpoSection, scale_rewards), any_value(), guarded,
+            "Divisor of advantages: standard deviation of the rewards of the group, or of the step's batch; none.");
+  add_field(fields, "grpo.baseline", QUENCH_OBJECTIVE_MEMBER(GrpoSection, baseline), any_value(), guarded,
+            "What an advantage takes off the reward: the mean of the group, or of its other rewards (leave_one_out: "
+            "RLOO).");
+  add_field(fields, "grpo.importance_sampling_level", QUENCH_OBJECTIVE_MEMBER(GrpoSection, importance_sampling_level),
+            any_value(), guarded,
+            "Ratios of each token, or one for the sequence: their geometric mean over a completion (GSPO).");
+  add_field(fields, "grpo.reward", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward), one_of(reward_table().names()),
+            guarded,
+            "Reward of a completion. exact_match: 1 if it is the record's answer, without white space at both ends; "
+            "numeric_match: 1 if its last number is the answer's; regex: 1 if grpo.reward_pattern is found in it; "
+            "command: numbers that grpo.reward_command prints.");
+  add_field(fields, "grpo.answer_field", QUENCH_OBJECTIVE_MEMBER(GrpoSection, answer_field), any_value(), guarded,
+            "Field of a record that holds the answer, for exact_match, numeric_match and a regex with a group.");
+  add_field(fields, "grpo.reward_tolerance", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_tolerance), at_least(0),
+            guarded, "Largest difference of equal numbers in numeric_match.");
+  add_field(fields, "grpo.reward_pattern", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_pattern), optional_text(),
+            guarded,
+            "ECMAScript regular expression of regex, searched in the last 8192 bytes. With a group in parentheses, the "
+            "text of the first one must be the record's answer.");
+  add_field(
+      fields, "grpo.reward_command", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_command), optional_text(), guarded,
+      "Shell command of command, run once in a step. It reads a JSON object in each line, {\"prompt\", "
+      "\"completion\", \"record\"}, and prints a number for each, a line; null or nan: no reward, and the group is "
+      "left out.");
+  add_field(fields, "grpo.reward_timeout", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_timeout), above(0), free,
+            "Seconds that grpo.reward_command may take; then it is killed and the run ends with an error.");
+}
+
+}  // namespace quench

@@ -1,0 +1,180 @@
+#include "train/objectives/grpo/run/grpo_objective.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "autograd/row_loss.h"
+
+namespace quench {
+namespace {
+
+// Sums over tokens, then their number, which is not reported, then figures of the step.
+constexpr std::array<const char*, 10> kNames = {"kl",
+                                                "clip_ratio/region_mean",
+                                                "sampling_logp_difference",
+                                                "tokens",
+                                                "reward",
+                                                "reward_std",
+                                                "frac_reward_zero_std",
+                                                "completions/mean_length",
+                                                "completions/clipped_ratio",
+                                                "frac_groups_skipped"};
+constexpr std::size_t kTokenSums = 3;
+
+}  // namespace
+
+GrpoObjective::GrpoObjective(const nn::CausalLm& model, GrpoOptions options, std::unique_ptr<Reward> reward,
+                             std::shared_ptr<const Tokenizer> tokenizer, ReferenceLosses reference)
+    : model_(model),
+      options_(std::move(options)),
+      reward_(std::move(reward)),
+      tokenizer_(std::move(tokenizer)),
+      reference_(std::move(reference)) {}
+
+std::vector<std::string> GrpoObjective::metric_names() const {
+  return {kNames.begin(), kNames.end()};
+}
+
+std::vector<Batch> GrpoObjective::step_batches(std::vector<Batch> data, std::int64_t step) {
+  const std::vector<RolloutPrompt> prompts = rollout_prompts(data, *tokenizer_);
+  std::vector<std::vector<Completion>> groups =
+      sample_completions(model_, prompts, options_.rollout, step, *tokenizer_);
+  std::vector<RewardSample> judged;
+  for (std::size_t p = 0; p < prompts.size(); ++p)
+    for (const Completion& completion : groups[p])
+      judged.push_back({prompts[p].text, completion.text, prompts[p].record});
+  std::vector<double> rewards;
+  if (!judged.empty()) rewards = reward_->score(judged);
+  QUENCH_CHECK(rewards.size() == judged.size(), "{} rewards of {} completions", rewards.size(), judged.size());
+  const std::vector<std::size_t> owners = keep_samples(std::move(groups), rewards);
+  std::vector<RolloutSequence> sequences;
+  for (std::size_t i = 0; i < samples_.size(); ++i)
+    sequences.push_back({prompts[owners[i]].tokens, samples_[i].completion.tokens});
+  RolloutBatches packed = pack_rollouts(sequences, options_.micro_batch_size, options_.rollout.sequence_tokens);
+  members_ = std::move(packed.members);
+  return std::move(packed.batches);
+}
+
+std::vector<std::size_t> GrpoObjective::keep_samples(std::vector<std::vector<Completion>> groups,
+                                                     const std::vector<double>& rewards) {
+  samples_.clear();
+  figures_ = {};
+  std::vector<std::size_t> owners;
+  std::vector<double> kept;
+  double used = 0;
+  std::span<const double> rest = rewards;
+  for (std::size_t p = 0; p < groups.size(); ++p) {
+    const std::span<const double> own = rest.first(groups[p].size());
+    rest = rest.subspan(groups[p].size());
+    if (!std::ranges::all_of(own, [](double reward) { return std::isfinite(reward); })) {
+      figures_.skipped += 1;
+      continue;
+    }
+    const std::vector<double> advantages = group_advantages(own, options_.baseline, options_.scale);
+    used += 1;
+    figures_.zero_std += std::ranges::all_of(own, [&](double reward) { return reward == own.front(); }) ? 1 : 0;
+    kept.insert(kept.end(), own.begin(), own.end());
+    for (std::size_t g = 0; g < own.size(); ++g) {
+      Completion& completion = groups[p][g];
+      figures_.reward += own[g];
+      figures_.length += static_cast<double>(completion.tokens.size());
+      figures_.cut += completion.ended ? 0 : 1;
+      samples_.push_back({std::move(completion), advantages[g]});
+      owners.push_back(p);
+    }
+  }
+  if (options_.scale == RewardScale::batch) {
+    const double deviation = deviation_of(kept) + kDeviationFloor;
+    for (Sample& sample : samples_) sample.advantage /= deviation;
+  }
+  const double count = std::max<double>(1, static_cast<double>(samples_.size()));
+  for (double* figure : {&figures_.reward, &figures_.length, &figures_.cut}) *figure /= count;
+  figures_.reward_std = deviation_of(kept);
+  figures_.zero_std /= std::max(1.0, used);
+  figures_.skipped /= std::max<double>(1, static_cast<double>(groups.size()));
+  return owners;
+}
+
+std::int64_t GrpoObjective::units(const Batch& batch) const {
+  return options_.loss.type == PolicyLossType::dapo ? batch.valid_tokens : std::ssize(batch.sequences);
+}
+
+void GrpoObjective::prepare(const ObjectiveInput& in) {
+  reference_losses_ = Tensor();
+  if (!reference_) return;
+  const Tensor losses = reference_(in, LabelledRows(in.batch.labels, in.ids.device()));
+  if (!losses.device().is_meta()) reference_losses_ = losses.to(Device{});
+}
+
+autograd::Variable GrpoObjective::loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
+                                       const Tensor& metrics) {
+  const LabelledRows rows(in.batch.labels, in.ids.device());
+  const autograd::Variable hidden = rows.select(model_.hidden(in.ids, in.context));
+  const std::unique_ptr<HeadGemms> gemms = model_.head_gemms();
+  return autograd::lm_head_row_loss(
+      hidden, model_.head_weight(), rows.labels(),
+      [&](const Tensor& losses, const Tensor& value) { return derivatives(in, rows, scale, losses, value, metrics); },
+      options, gemms.get());
+}
+
+Tensor GrpoObjective::derivatives(const ObjectiveInput& in, const LabelledRows& rows, float scale, const Tensor& losses,
+                                  Tensor value, Tensor metrics) const {
+  if (losses.device().is_meta()) return Tensor::empty_like(losses);
+  const Tensor host = losses.to(Device{});
+  const Tensor factors = Tensor::zeros(host.shape(), DType::f32);
+  const std::vector<std::size_t>& members = members_.at(static_cast<std::size_t>(in.batch.first_sample));
+  double sum = 0;
+  std::array<double, kTokenSums + 1> sums{};
+  for (std::size_t m = 0; m < members.size(); ++m) {
+    const Sample& sample = samples_[members[m]];
+    const SequenceRange& sequence = in.batch.sequences[m];
+    const std::int64_t count = std::ssize(sample.completion.tokens);
+    const std::int64_t end = sequence.q_begin + sequence.q_length;
+    const std::int64_t first = rows.selected_range(end - count, end).first;
+    const auto logps_in = [&](const Tensor& values) {
+      std::vector<double> logps(static_cast<std::size_t>(count));
+      for (std::int64_t t = 0; t < count; ++t)
+        logps[static_cast<std::size_t>(t)] = -static_cast<double>(values.data<float>()[first + t]);
+      return logps;
+    };
+    const std::vector<double> logps = logps_in(host);
+    std::vector<double> reference;
+    if (reference_losses_.defined()) reference = logps_in(reference_losses_);
+    const PolicyTerms terms = policy_loss(
+        options_.loss,
+        {.logps = logps, .old = sample.completion.logps, .reference = reference, .advantage = sample.advantage});
+    sum += terms.loss;
+    const std::array<double, kTokenSums + 1> more = {terms.divergence, terms.clipped, terms.difference,
+                                                     static_cast<double>(count)};
+    for (std::size_t i = 0; i < more.size(); ++i) sums[i] += more[i];
+    // By cross-entropies, which are negative log-probabilities.
+    for (std::int64_t t = 0; t < count; ++t)
+      factors.data<float>()[first + t] =
+          static_cast<float>(-terms.derivatives[static_cast<std::size_t>(t)] * static_cast<double>(scale));
+  }
+  const auto scaled = [&](double x) { return static_cast<float>(x * static_cast<double>(scale)); };
+  value.copy_from(Tensor::from_values<float>({1}, std::array{scaled(sum)}));
+  if (metrics.defined()) {
+    std::vector<float> values(kNames.size(), 0.0f);
+    std::ranges::transform(sums, values.begin(), scaled);
+    metrics.copy_from(Tensor::from_values<float>({std::ssize(values)}, values));
+  }
+  return factors.to(losses.device());
+}
+
+std::vector<double> GrpoObjective::reported(std::vector<double> means) const {
+  if (means.empty()) return means;
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  const double tokens = means[kTokenSums];
+  for (std::size_t i = 0; i < kTokenSums; ++i) means[i] = tokens > 0 ? means[i] / tokens : kNone;
+  if (!reference_) means[0] = kNone;
+  const std::array<double, 7> figures = {kNone,           figures_.reward, figures_.reward_std, figures_.zero_std,
+                                         figures_.length, figures_.cut,    figures_.skipped};
+  std::ranges::copy(figures, means.begin() + kTokenSums);
+  return means;
+}
+
+}  // namespace quench

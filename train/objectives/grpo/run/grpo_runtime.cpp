@@ -1,0 +1,101 @@
+#include "data/text/chat_prompt.h"
+#include "recipes/base_kernels.h"
+#include "train/objectives/entries.h"
+#include "train/objectives/grpo/run/grpo_objective.h"
+#include "train/record/run_model.h"
+#include "train/session/data_setup.h"
+#include "train/session/frozen_model.h"
+#include "train/session/run_session.h"
+
+namespace quench {
+namespace {
+
+Tensor row_losses(const nn::CausalLm& model, const ObjectiveInput& in, const nn::ForwardContext& context,
+                  const LabelledRows& rows) {
+  const autograd::NoGrad no_grad;
+  Tensor losses;
+  (void)model.head_loss(rows.select(model.hidden(in.ids, context)), rows.labels(), 1.0f, {}, &losses);
+  return losses;
+}
+
+// The model without its adapters, or a copy of it at step 0.
+ReferenceLosses make_reference(const RunSession& session) {
+  nn::CausalLm& model = session.model();
+  if (session.config().lora)
+    return [&model](const ObjectiveInput& in, const LabelledRows& rows) {
+      const recipes::BaseKernels base(model);
+      return row_losses(model, in, in.context, rows);
+    };
+  const auto frozen = std::make_shared<FrozenModel>(
+      make_frozen_model(session.config(), session.model_config(), {}, model.options().device, session.ranks()));
+  return [frozen](const ObjectiveInput& in, const LabelledRows& rows) {
+    return row_losses(*frozen->model, in, frozen->model->make_context(in.context.sequences, in.context.positions),
+                      rows);
+  };
+}
+
+// Ends of a completion: those of the model's texts, and of its chat template's answers.
+std::vector<std::int64_t> stop_tokens(const RunSession& session, const DataSetup& data) {
+  const DataSection& section = session.config().data;
+  const RunModel model = make_run_model(session.config(), session.model_config(), data.tokenizer, data.train.get());
+  std::vector<std::int64_t> tokens = model.generation_ids.eos;
+  const ChatPrompt prompt(*data.tokenizer, section.chat_template, section.chat_date,
+                          section.chat_template_kwargs.empty() ? Json() : Json(section.chat_template_kwargs));
+  if (const auto end = prompt.end_of_turn()) tokens.push_back(*end);
+  return tokens;
+}
+
+class GrpoRun final : public RunObjective {
+ public:
+  GrpoRun(const RunSession& session, const ObjectiveInputs* inputs) {
+    const RunConfig& config = session.config();
+    const GrpoSection& section = *grpo_section(config);
+    GrpoOptions options{.loss = {.type = section.loss_type,
+                                 .level = section.importance_sampling_level,
+                                 .beta = section.beta,
+                                 .epsilon_low = section.epsilon,
+                                 .epsilon_high = section.epsilon_high.value_or(section.epsilon),
+                                 .max_completion_length = section.max_completion_length},
+                        .scale = section.scale_rewards,
+                        .baseline = section.baseline,
+                        .rollout = {.generations = section.num_generations,
+                                    .max_tokens = section.max_completion_length,
+                                    .sequence_tokens = config.data.seq_len,
+                                    .sampling = {.temperature = section.temperature,
+                                                 .top_k = section.top_k,
+                                                 .top_p = section.top_p,
+                                                 .min_p = section.min_p,
+                                                 .seed = static_cast<std::uint64_t>(config.training.seed)}},
+                        .micro_batch_size = config.training.micro_batch_size};
+    std::shared_ptr<const Tokenizer> tokenizer;
+    if (inputs != nullptr) {
+      tokenizer = inputs->data.tokenizer;
+      QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer != nullptr,
+                      "grpo.reward judges texts, and token shards without a tokenizer have none; set data.tokenizer");
+      QUENCH_CHECK_AS(ErrorCode::unsupported, session.model().weights_stay() && session.ranks().is_single(),
+                      "grpo: completions are sampled by one process from weights that stay on its device; run a single "
+                      "process, without weights in host memory");
+      options.rollout.stop_tokens = stop_tokens(session, inputs->data);
+    }
+    objective_.emplace(session.model(), std::move(options), reward_table().require(section.reward).make(section),
+                       std::move(tokenizer), section.beta > 0 ? make_reference(session) : ReferenceLosses());
+  }
+  [[nodiscard]] Objective* training() noexcept override { return &*objective_; }
+
+ private:
+  std::optional<GrpoObjective> objective_;
+};
+
+std::optional<nn::ModelConfig> second_model(const RunConfig& config, const nn::ModelConfig& own) {
+  return grpo_section(config)->beta > 0 ? std::optional(own) : std::nullopt;
+}
+
+}  // namespace
+
+const ObjectiveRuntime kGrpoRuntime{
+    .make = [](const RunSession& session, const ObjectiveInputs* inputs) -> std::unique_ptr<RunObjective> {
+      return std::make_unique<GrpoRun>(session, inputs);
+    },
+    .second_model = second_model};
+
+}  // namespace quench
