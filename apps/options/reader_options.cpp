@@ -50,8 +50,8 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
 void add_answers_option(const Command& verb, ReaderArguments& a) {
   verb.add_option(
           "--preference", a.answers,
-          fmt::format("Records of preference training: {} (pairs: chosen and rejected answers; labels: completions "
-                      "with a label, for KTO), or of sampling (prompts: for GRPO)",
+          fmt::format("Records of preference training and of sampling: {} (pairs: chosen and rejected answers; labels: "
+                      "completions with a label, for KTO; prompts: without an answer, for GRPO)",
                       fmt::join(enum_names<AnswerRecords>(), ", ")))
       .show_default();
 }

@@ -3,6 +3,16 @@
 #include "train/objectives/grpo/rewards/reward.h"
 
 namespace quench {
+namespace {
+
+// (0, 1]
+ValueRule share_above_zero() {
+  ValueRule rule = between(0, 1);
+  rule.above_minimum = true;
+  return rule;
+}
+
+}  // namespace
 
 void add_grpo_fields(Fields& fields) {
   using enum ResumePolicy;
@@ -14,7 +24,7 @@ void add_grpo_fields(Fields& fields) {
             "Most tokens of a completion, fewer where prompt and completion would exceed data.seq_len.");
   add_field(fields, "grpo.temperature", QUENCH_OBJECTIVE_MEMBER(GrpoSection, temperature), above(0), guarded,
             "Temperature of sampling. The loss reads the model's own log-probabilities, at temperature 1.");
-  add_field(fields, "grpo.top_p", QUENCH_OBJECTIVE_MEMBER(GrpoSection, top_p), between(0, 1), guarded,
+  add_field(fields, "grpo.top_p", QUENCH_OBJECTIVE_MEMBER(GrpoSection, top_p), share_above_zero(), guarded,
             "Sampling from the smallest set of most likely tokens of at least this probability.");
   add_field(fields, "grpo.top_k", QUENCH_OBJECTIVE_MEMBER(GrpoSection, top_k), at_least(0), guarded,
             "Sampling from so many most likely tokens; 0: all.");
