@@ -179,6 +179,21 @@ TEST(GrpoRun, ContradictionsAreNamedBeforeTheRun) {
   refused("grpo.reward_pattern", {"--grpo.reward_pattern=("});
   refused("grpo.reward_command", {"--grpo.reward=command", "--grpo.reward_pattern=null"});
   refused("grpo.num_generations", {"--grpo.num_generations=1"});
+  RunConfig two = tiny.config("two");
+  two.parallel.ranks = 2;
+  const std::vector<ConfigIssue> issues = check_run_config(two);
+  ASSERT_FALSE(issues.empty());
+  EXPECT_THAT(issues.front().reason, HasSubstr("sampled by a single process; this run has 2"));
+}
+
+TEST(GrpoRun, PromptsThatFillASequenceAreLeftOut) {
+  const GrpoTinyRun tiny;
+  const std::string record = R"({"prompt": ")" + std::string(40, 'q') + R"(", "answer": "1"})";
+  testing::write_file(tiny.folder() / "long.jsonl", record + "\n" + R"({"prompt": "q", "answer": "1"})" + "\n");
+  tiny.run(
+      tiny.config("run", {R"(--data.train=[")" + (tiny.folder() / "long.jsonl").string() + "\"]", "--training.epochs=1",
+                          "--training.steps=null", "--training.global_batch_size=1", "--training.micro_batch_size=1"}));
+  EXPECT_EQ(tiny.steps("run").size(), 1u);
 }
 
 }  // namespace
