@@ -42,11 +42,11 @@ enum class EndReason { stop_token, length, stopped, cancelled, failed };
 // What a request has generated, at its end.
 struct EngineResult {
   std::vector<std::int32_t> tokens;  // generated, including the stop token
-  std::vector<float> logprobs;       // of `tokens`
+  std::vector<float> logprobs;       // one for each of `tokens`
   EndReason reason = EndReason::length;
   std::string error;  // failed alone
   ErrorCode code = ErrorCode::failed;
-  std::int64_t reused_tokens = 0;  // of the prompt, found in the cache
+  std::int64_t reused_tokens = 0;  // prompt tokens found in the cache
   // From submission to admission, from there to the first token, from there to the last.
   double wait_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
 };
@@ -79,7 +79,7 @@ struct EngineOptions {
 // Counts and sizes of an engine at one time.
 struct EngineStats {
   std::int64_t running = 0, waiting = 0;           // requests
-  std::int64_t cache_tokens = 0, free_tokens = 0;  // of the KV cache; pages kept for their prefix count as free
+  std::int64_t cache_tokens = 0, free_tokens = 0;  // KV cache; pages kept for their prefix count as free
   std::int64_t requests = 0, failed = 0;           // since the start
   std::int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0, preempted = 0;
   std::int64_t passes = 0;

@@ -31,14 +31,14 @@ struct TokenChunk {
   std::int64_t slot = 0;
   std::int64_t length = 0;  // tokens before them
   std::span<const std::int32_t> tokens;
-  std::span<const std::int32_t> pages;    // of the sequence
-  const SamplingRow* sampling = nullptr;  // of the token after them; null: none
+  std::span<const std::int32_t> pages;    // pages of the sequence
+  const SamplingRow* sampling = nullptr;  // how to sample the token after them; null: not at all
 };
 
 // The token after a slot's last sampled one.
 struct DecodeRow {
   std::int64_t slot = 0;
-  std::int64_t position = 0;  // of the last sampled token, whose keys this pass computes
+  std::int64_t position = 0;  // place of the last sampled token, whose keys this pass computes
   SamplingRow sampling;
 };
 
@@ -85,7 +85,7 @@ class EnginePasses {
   Tensor positions_;                      // i32 [slots]
   Tensor rows_;                           // u8 [slots, SamplingRow]
   Tensor seen_;                           // i32 [slots, V / 32]; undefined before the first penalty
-  std::map<Shape, std::int64_t> passes_;  // of a shape
+  std::map<Shape, std::int64_t> passes_;  // number of passes of each shape
   std::map<Shape, Work> work_;
   std::int64_t time_ = 0;
 };

@@ -39,7 +39,7 @@ using SequencePtr = std::shared_ptr<Sequence>;
 // A pass whose tokens the host has not read.
 struct Pass {
   PassResult result;
-  std::vector<std::pair<SequencePtr, std::int64_t>> rows;  // of the result
+  std::vector<std::pair<SequencePtr, std::int64_t>> rows;  // rows of the result
 };
 
 class EngineScheduler {

@@ -14,7 +14,7 @@ struct PagedKeys {
   // i32 [B, P]: a decode pass, one token per row, whose sequences have these pages; ForwardContext::positions are the
   // tokens' places (PagedAttentionArgs), ForwardContext::sequences is empty. Else undefined.
   Tensor pages{};
-  // Of other passes: i32 [N], the cache row of each token; and i32 [R], the cache rows of all keys of the sequences, in
+  // In other passes: i32 [N], the cache row of each token; and i32 [R], the cache rows of all keys of the sequences, in
   // the order that SequenceRange::k_begin counts. Without `key_rows` every sequence begins in this pass,
   // and its keys are read as they are, before a quantized cache rounds them.
   Tensor token_rows{}, key_rows{};

@@ -9,8 +9,8 @@
 namespace quench::cuda::packed_gemm_tiles {
 
 inline constexpr int kThreads = 256, kWarps = kThreads / 32;
-inline constexpr int kTileRows = 16 * kWarps;  // of the weight
-inline constexpr int kTileBytes = 64;          // of a row's codes
+inline constexpr int kTileRows = 16 * kWarps;  // weight rows of a CTA
+inline constexpr int kTileBytes = 64;          // codes of a weight row
 inline constexpr int kPartK = 32;              // a part: two MMAs along K
 inline constexpr int kReduceThreads = 256;
 
@@ -30,12 +30,12 @@ inline constexpr int kStages = kColumnTiles == 8 ? 3 : 4;
 template <class CodesType, int kColumnTileCount, bool kHasOffsets, bool kHasHalves>
 struct Shape {
   using Codes = CodesType;
-  static constexpr int kColumnTiles = kColumnTileCount;  // of 8 rows of x
+  static constexpr int kColumnTiles = kColumnTileCount;  // each 8 rows of x
   static constexpr bool kOffsets = kHasOffsets, kHalves = kHasHalves;
   // Sums of x, which offsets multiply: of each warp for itself, or by one warp a column tile for all.
   static constexpr bool kOwnTotals = kOffsets && kColumnTiles <= 2, kSharedTotals = kOffsets && !kOwnTotals;
   static constexpr int kGroupK = kHalves ? kPartK / 2 : kPartK;
-  static constexpr int kGroups = kTileK<Codes> / kGroupK;  // of a K tile, at most
+  static constexpr int kGroups = kTileK<Codes> / kGroupK;  // at most in a K tile
 };
 
 // A K tile in shared memory.
@@ -53,7 +53,7 @@ struct Stage {
 
 struct Params {
   const bfloat16* x;
-  int rows;  // of x
+  int rows;  // number of rows of x
   PackedView w;
   int k_tiles, split_tiles, splits;
   float* partial;  // [splits, rows, N]; null for one split

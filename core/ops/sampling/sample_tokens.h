@@ -12,18 +12,18 @@ struct SamplingRow {
   float scale = 0;            // log2(e) / temperature; 0: greedy, the lowest index of the largest logit
   float top_p = 1;            // keep the smallest set of most likely tokens with at least this probability
   float min_p = 0;            // drop tokens below this part of the largest probability
-  float penalty = 1;          // of seen tokens: divides positive logits, multiplies others
+  float penalty = 1;          // divides positive logits of seen tokens, multiplies their others
   std::int32_t top_k = 0;     // keep so many; 0: all
   std::int32_t to = 0;        // element of `tokens`, row of `seen`
-  std::uint64_t uniform = 0;  // of the draw, in 2^-64
+  std::uint64_t uniform = 0;  // uniform draw, in units of 2^-64
 };
 static_assert(sizeof(SamplingRow) == 32);
 
 struct SampledRow {
   std::int32_t token;
   std::int32_t first_nonfinite;  // NaN or infinite logit, or -1
-  float logit, maximum;          // of the token, and of the row, without penalty
-  std::uint64_t sum;             // of sampling_weight() at temperature 1 of all tokens
+  float logit, maximum;          // logit of the token and largest one, without penalty
+  std::uint64_t sum;             // sum of sampling_weight() over all tokens, at temperature 1
 };
 static_assert(sizeof(SampledRow) == 24);
 // Natural logarithm of the token's probability.

@@ -29,7 +29,7 @@ struct EnumNames<PolicyLossType> {
 // Divisor of advantages.
 enum class RewardScale : std::uint8_t {
   group,  // standard deviation of the group's rewards
-  batch,  // of all rewards of the step
+  batch,  // over all rewards of the step
   none,
 };
 template <>

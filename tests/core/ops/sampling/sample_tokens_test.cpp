@@ -58,7 +58,7 @@ TEST(SampleTokens, TheDrawWalksTheKeptTokensInTheirOrder) {
   };
   EXPECT_EQ(drawn({}, 0), 0);
   EXPECT_EQ(drawn({}, 0.999), 4);
-  // Of equal tokens the first are kept.
+  // The first of equal tokens are kept.
   EXPECT_EQ(drawn({.top_k = 2}, 0.1), 1);
   EXPECT_EQ(drawn({.top_k = 2}, 0.9), 2);
   EXPECT_EQ(drawn({.top_p = 0.3f}, 0.999), 1);

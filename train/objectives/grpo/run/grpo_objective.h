@@ -50,7 +50,7 @@ class GrpoObjective final : public Objective {
     Completion completion;
     double advantage = 0;
   };
-  // Of a step.
+  // Figures of a step.
   struct Figures {
     double reward = 0, reward_std = 0, zero_std = 0, length = 0, cut = 0, skipped = 0;
   };
@@ -69,7 +69,7 @@ class GrpoObjective final : public Objective {
   ReferenceLosses reference_;
   std::vector<Sample> samples_;
   std::vector<std::vector<std::size_t>> members_;  // samples of each micro-batch
-  Tensor reference_losses_;                        // of the prepared micro-batch, on the host
+  Tensor reference_losses_;                        // cross-entropies of the prepared micro-batch, on the host
   Figures figures_;
 };
 

@@ -20,7 +20,7 @@ struct PolicyLossOptions {
 
 // Log-probabilities of a completion's tokens, at least one.
 struct PolicyTokens {
-  std::span<const double> logps;      // of the model in training
+  std::span<const double> logps;      // log-probabilities of the model in training
   std::span<const double> old;        // when they were sampled
   std::span<const double> reference;  // empty: none, and no divergence
   double advantage = 0;
@@ -29,7 +29,7 @@ struct PolicyTokens {
 struct PolicyTerms {
   // The step's loss is the sum over completions, divided by their number (grpo, dr_grpo) or that of all tokens (dapo).
   double loss = 0;
-  std::vector<double> derivatives;  // of `loss` by each of `logps`
+  std::vector<double> derivatives;  // derivatives of `loss` by each of `logps`
   // Sums over tokens: divergence, clipped ratios that the advantage asked to pass, |logp - old|.
   double divergence = 0, clipped = 0, difference = 0;
 };

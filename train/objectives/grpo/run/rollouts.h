@@ -23,15 +23,15 @@ struct RolloutPrompt {
 
 struct Completion {
   std::vector<std::int32_t> tokens;  // at least one, with the token that ended it
-  std::vector<double> logps;         // of `tokens`, of the model's own distribution when they were sampled
-  bool ended = false;                // by a stop token, else at the limit
-  std::string text;                  // valid UTF-8, without special tokens
+  std::vector<double> logps;  // log-probabilities of `tokens` in the model's own distribution when they were sampled
+  bool ended = false;         // by a stop token, else at the limit
+  std::string text;           // valid UTF-8, without special tokens
 };
 
 struct RolloutOptions {
-  std::int64_t generations = 1;      // of each prompt
-  std::int64_t max_tokens = 1;       // of a completion
-  std::int64_t sequence_tokens = 1;  // of prompt and completion without its last token
+  std::int64_t generations = 1;      // completions of each prompt
+  std::int64_t max_tokens = 1;       // largest length of a completion
+  std::int64_t sequence_tokens = 1;  // prompt and completion without its last token
   SamplingOptions sampling;          // its seed is that of the run
   std::vector<std::int64_t> stop_tokens;
 };
