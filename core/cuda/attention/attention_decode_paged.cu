@@ -217,19 +217,17 @@ void launch_paged(const PagedAttentionArgs& args) {
                sizeof(float) * 4 * static_cast<std::size_t>(ceil_div(params.splits, 4)), params);
 }
 
-// Heads of a KV head share one read of the cache, unless there are few: then each has a CTA. A row's result is the same
-// either way.
+// Heads of a KV head share one read of the cache, unless there are few, or in f32: then each has a CTA. A row's result
+// is the same either way.
 template <class Shape>
 void paged_rows(const PagedAttentionArgs& args) {
   const std::int64_t group = args.heads / args.kv_heads;
-  if (group == 1 || args.qkv.size(0) * args.heads <= 2 * std::int64_t{sm_count(args.qkv.device())})
-    launch_paged<Shape, 1>(args);
-  else if (group == 2)
-    launch_paged<Shape, 2>(args);
-  else if (group <= 4)
-    launch_paged<Shape, 4>(args);
-  else
-    launch_paged<Shape, kMaxRows>(args);
+  const bool few = args.qkv.size(0) * args.heads <= 2 * std::int64_t{sm_count(args.qkv.device())};
+  if constexpr (!std::is_same_v<typename Shape::Element, float>) {
+    if (group > 4 && !few) return launch_paged<Shape, kMaxRows>(args);
+    if (group > 1 && !few) return launch_paged<Shape, 4>(args);
+  }
+  launch_paged<Shape, 1>(args);
 }
 
 template <class T, class C>
