@@ -39,7 +39,7 @@ struct SampledToken {
 // Why a request ended. stopped: on_token returned false. failed: EngineResult::error.
 enum class EndReason { stop_token, length, stopped, cancelled, failed };
 
-// What a request has generated, at its end.
+// Tokens of a request that has ended.
 struct EngineResult {
   std::vector<std::int32_t> tokens;  // generated, including the stop token
   std::vector<float> logprobs;       // one for each of `tokens`

@@ -134,18 +134,18 @@ std::optional<Pass> EngineScheduler::run_chunks() {
   std::vector<TokenChunk> chunks;
   std::deque<SamplingRow> sampling;
   bool keep_logits = false;
-  std::int64_t room = options_.prefill_tokens;
+  std::int64_t budget = options_.prefill_tokens;
   for (const SequencePtr& sequence : running_) {
     Sequence& s = *sequence;
-    if (s.decoding || s.awaited > 0 || room == 0) continue;
+    if (s.decoding || s.awaited > 0 || budget == 0) continue;
     if (s.cached > 0 && nn::cached_keys_change(model_.config(), s.cached, std::ssize(s.tokens))) s.cached = 0;
-    const std::int64_t count = std::min(room, std::ssize(s.tokens) - s.cached);
+    const std::int64_t count = std::min(budget, std::ssize(s.tokens) - s.cached);
     TokenChunk& chunk = chunks.emplace_back(TokenChunk{
         .slot = s.slot,
         .length = s.cached,
         .tokens = std::span(s.tokens).subspan(static_cast<std::size_t>(s.cached), static_cast<std::size_t>(count)),
         .pages = s.pages});
-    room -= count;
+    budget -= count;
     s.cached += count;
     if (s.cached < std::ssize(s.tokens)) continue;
     chunk.sampling = &sampling.emplace_back(s.sampling());

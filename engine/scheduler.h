@@ -15,7 +15,7 @@
 
 namespace quench {
 
-// A request on its way.
+// A request with its tokens, pages and slot.
 struct Sequence {
   std::uint64_t id = 0;
   EngineRequest request;

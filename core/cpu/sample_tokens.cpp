@@ -30,7 +30,7 @@ class LogitRow {
       }
       result.maximum = std::max(result.maximum, logits_[i]);
     }
-    result.maximum += 0.0f;  // of zeros the positive one
+    result.maximum += 0.0f;  // the positive one of two zeros
     for (const float logit : logits_)
       result.sum += sampling_weight(logit, result.maximum, std::numbers::log2e_v<float>);
     result.token = static_cast<std::int32_t>(row_.scale == 0 ? best() : drawn());

@@ -77,7 +77,7 @@ TEST(CudaPackedLinear, ManyRowsMatchTheCpu) {
                                                  {700, 96, 32},
                                                  {300, 512, 16},
                                                  {20000, 64, 32}}) {
-        // Of groups of 16 the kernel takes i8 codes without offsets alone.
+        // Groups of 16: the kernel takes i8 codes without offsets alone.
         if (group == 16 && (codes != DType::i8 || offsets)) continue;
         SCOPED_TRACE(
             fmt::format("{} {}x{} groups of {}{}", to_string(codes), rows, columns, group, offsets ? " offsets" : ""));

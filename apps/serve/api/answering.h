@@ -18,7 +18,7 @@
 
 namespace quench::serve {
 
-// What requests are answered with.
+// Model, tokenizer, engine and counters that requests are answered with.
 struct Backend {
   const nn::CausalLm& model;
   const Tokenizer& tokenizer;

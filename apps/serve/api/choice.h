@@ -21,7 +21,7 @@ struct ScoredToken {
   std::vector<TokenLogprob> top{};
 };
 
-// What a token adds to an answer.
+// Text and log-probabilities that a token adds to an answer.
 struct Piece {
   std::string text;
   std::vector<ToolCall> calls;

@@ -26,7 +26,7 @@ inline constexpr int kInputStride = kTileK<Codes> * 2 + 64;
 template <int kColumnTiles>
 inline constexpr int kStages = kColumnTiles == 8 ? 3 : 4;
 
-// What a kernel is compiled for. kHalves: groups of 16, halves of a part.
+// Template parameters of a kernel. kHalves: groups of 16, halves of a part.
 template <class CodesType, int kColumnTileCount, bool kHasOffsets, bool kHasHalves>
 struct Shape {
   using Codes = CodesType;

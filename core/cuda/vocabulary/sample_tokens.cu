@@ -14,16 +14,16 @@ namespace {
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kPartThreads = 256, kPartSize = 16 * kPartThreads;  // logits of a CTA
-constexpr int kBins = 2048, kBinsPerUnit = 64;                    // of logits
+constexpr int kBins = 2048, kBinsPerUnit = 64;                    // bins of logits
 constexpr int kDigits = 256;
 constexpr unsigned kEvery = 0xFFFFFFFFu;
 
 using Weight = unsigned long long;
 
-// What a CTA finds in its part of a row.
+// Figures of a CTA's part of a row.
 struct Part {
   Weight best;         // key of the likeliest token, ~index
-  Weight sum;          // of weights at temperature 1
+  Weight sum;          // weights at temperature 1, added
   unsigned nonfinite;  // first one, or kEvery
   float highest;       // without penalty
 };
@@ -361,7 +361,7 @@ __global__ __launch_bounds__(kThreads) void choose_tokens_kernel(const __grid_co
   if (thread != 0) return;
   result.token = token;
   result.logit = row.logits[token];
-  result.maximum = highest + 0.0f;  // of zeros the positive one
+  result.maximum = highest + 0.0f;  // the positive one of two zeros
   result.sum = sum;
   p.sampled[blockIdx.x] = result;
   p.tokens[options.to] = token;

@@ -1,7 +1,7 @@
 #pragma once
-// Sampling of a token from each row of logits: repetition penalty, temperature, top-k, top-p, min-p, draw, in the order
-// of Transformers' processors. All devices give the same tokens, bit for bit (core/number/sampling_weight.h); a row's
-// token depends on that row alone.
+// Token sampling, one token for each row of logits: repetition penalty, temperature, top-k, top-p, min-p, draw, in
+// Transformers' order. All devices give the same tokens, bit for bit (core/number/sampling_weight.h); a row's token
+// depends on that row alone.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"

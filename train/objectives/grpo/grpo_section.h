@@ -38,7 +38,7 @@ struct EnumNames<RewardScale> {
   static constexpr EnumTable<E, 3> values = {{{E::group, "group"}, {E::batch, "batch"}, {E::none, "none"}}};
 };
 
-// What is taken off a reward.
+// Baseline that is subtracted from a reward.
 enum class RewardBaseline : std::uint8_t {
   mean,           // mean of the group
   leave_one_out,  // mean of the group's other rewards: RLOO (https://arxiv.org/abs/2402.14740)

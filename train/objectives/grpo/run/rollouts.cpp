@@ -99,14 +99,14 @@ std::vector<std::vector<Completion>> sample_completions(const nn::CausalLm& mode
   std::vector<std::vector<EngineResult>> results(prompts.size());
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     const RolloutPrompt& prompt = prompts[p];
-    const std::int64_t room = longest - static_cast<std::int64_t>(prompt.tokens.size());
-    QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0,
+    const std::int64_t left = longest - static_cast<std::int64_t>(prompt.tokens.size());
+    QUENCH_CHECK_AS(ErrorCode::bad_config, left > 0,
                     "a prompt has {} tokens, and no completion fits a sequence of {}; raise data.seq_len",
                     prompt.tokens.size(), longest);
     results[p].resize(static_cast<std::size_t>(options.generations));
     for (std::size_t g = 0; g < results[p].size(); ++g) {
       EngineRequest request{.prompt = prompt.tokens,
-                            .max_new_tokens = std::min(options.max_tokens, room),
+                            .max_new_tokens = std::min(options.max_tokens, left),
                             .sampling = options.sampling,
                             .stop_tokens = options.stop_tokens};
       const RandomKey key{options.sampling.seed, hash64("rollout") ^ prompt.sample, static_cast<std::uint64_t>(step)};
