@@ -153,7 +153,9 @@ EnginePasses::Work& EnginePasses::captured(const Shape& shape) {
     }
     try {
       work.graph = DeviceGraph::capture(tokens_.device(), [&] {
-        const ReadOnlyWeightsScope constant(weight_addresses(model_));
+        std::vector<const void*> constant = weight_addresses(model_);
+        constant.push_back(pages_.raw_data());
+        const ReadOnlyWeightsScope scope(std::move(constant));
         decode_pass(shape, work);
       });
     } catch (const Error& error) {

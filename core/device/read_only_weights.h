@@ -1,6 +1,7 @@
 #pragma once
 // Thread-local guarantee for captured ops: no op writes the weights, and earlier writes are complete. PDL kernels may
-// then read weights while the preceding kernel runs (pdl.cuh).
+// then read weights while the preceding kernel runs (pdl.cuh). A page table among them (paged_attention.h) stands for
+// positions and the rows of earlier tokens too.
 
 #include <algorithm>
 #include <utility>

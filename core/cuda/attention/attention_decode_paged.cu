@@ -1,73 +1,56 @@
 // Decode attention over a paged KV cache, one new token per sequence. A CTA has some heads of a KV head of a sequence
-// and fixed parts of its keys, one after the other (decode_split.cuh); lengths and pages are read from device memory,
-// so that a launch serves any lengths up to the width of the page table.
+// and fixed parts of its keys, one after the other; lengths and pages are read from device memory, so that a launch
+// serves any lengths up to the width of the page table. bf16: paged_mma.cuh. f32: a head per CTA (decode_split.cuh).
 
 #include <bit>
 
 #include "core/cuda/attention/decode_launch.cuh"
+#include "core/cuda/attention/paged_mma.cuh"
+#include "core/device/read_only_weights.h"
 #include "core/ops/kv_cache/cache_codes.h"
 #include "core/ops/kv_cache/paged_attention.h"
 
 namespace quench::cuda {
 namespace {
 
-// A split's keys in two steps.
-constexpr int kPagedThreads = 256;
-
-template <class T, class C>
-struct PagedParams : DecodeParams<T, C> {
-  const std::int32_t* positions;
-  const std::int32_t* pages;
-  std::int64_t pages_row, chunk;
-  int page_bits;
-};
+using F32Params = PagedParams<float, float>;
 
 // Rows of K or V of a KV head in pages.
-template <class C>
 struct PagedKvRows {
-  const Stored<C>* first;
+  const float* first;
   std::int64_t stride;
   int count;
   std::int64_t begin;  // key 0 in the sequence
   const std::int32_t* pages;
   int page_bits;
-  const float* scales = nullptr;
-  std::int64_t scale_stride = 0;
 
   [[nodiscard]] __device__ std::int64_t row(int key) const {
     const std::int64_t at = begin + key;
     return (std::int64_t{pages[at >> page_bits]} << page_bits) + (at & ((std::int64_t{1} << page_bits) - 1));
   }
-  [[nodiscard]] __device__ const Stored<C>* operator[](int key) const { return first + row(key) * stride; }
-  [[nodiscard]] __device__ float scale(int key) const { return scales[row(key) * scale_stride]; }
+  [[nodiscard]] __device__ const float* operator[](int key) const { return first + row(key) * stride; }
 };
 
-__device__ inline std::int64_t first_key(std::int64_t position, std::int64_t window, std::int64_t chunk) {
-  if (chunk > 0) return position / chunk * chunk;
-  return window > 0 ? max(std::int64_t{0}, position + 1 - window) : 0;
-}
-
-// Rows and keys of a CTA in a split. Grid: (sequence, row block), KV head, first split.
-template <class T, class C, int kRowCount>
+// Head and keys of a CTA in a split. Grid: (sequence, head of the group), KV head, first split.
 struct PagedTile {
-  static constexpr int kRows = kRowCount;
+  static constexpr int kRows = 1;
   int sequence, kv_head, split, first_row, sequence_rows, page_bits;
   const std::int32_t* pages;
   std::int64_t position, begin;
   int keys;
-  NewTokenOperands<T, C> token;
+  NewTokenOperands<float> token;
 
-  __device__ PagedTile(const PagedParams<T, C>& p, int of_split)
+  __device__ PagedTile(const F32Params& p, int of_split)
       : sequence(static_cast<int>(blockIdx.x) / p.row_blocks),
         kv_head(static_cast<int>(blockIdx.y)),
         split(of_split),
-        first_row(static_cast<int>(blockIdx.x) % p.row_blocks * kRows),
+        first_row(static_cast<int>(blockIdx.x) % p.row_blocks),
         sequence_rows(p.group),
         page_bits(p.page_bits),
         pages(p.pages + sequence * p.pages_row),
         position(p.positions[sequence]),
         token(p.new_token) {
-    begin = max(std::int64_t{split} * p.split_keys, first_key(position, p.window, p.chunk));
+    begin = max(std::int64_t{split} * p.split_keys, first_paged_key(position, p.window, p.chunk));
     const std::int64_t end = min(std::int64_t{split + 1} * p.split_keys, position + 1);
     keys = static_cast<int>(max(std::int64_t{0}, end - begin));
     token.key += sequence * p.q_row;
@@ -75,14 +58,14 @@ struct PagedTile {
     token.position += sequence;
     if (has_last_key(p)) token.page_row = rows(p.k, p).row(keys - 1);
   }
-  [[nodiscard]] __device__ int row(int r) const { return min(first_row + r, sequence_rows - 1); }
+  [[nodiscard]] __device__ int row(int) const { return first_row; }
   template <class Params>
-  [[nodiscard]] __device__ std::int64_t out_row(int r, const Params& p) const {
-    return std::int64_t{sequence} * p.heads + kv_head * p.group + first_row + r;
+  [[nodiscard]] __device__ std::int64_t out_row(int, const Params& p) const {
+    return std::int64_t{sequence} * p.heads + kv_head * p.group + first_row;
   }
   template <class Params>
-  [[nodiscard]] __device__ const T* query(int r, const Params& p) const {
-    return p.q + sequence * p.q_row + (kv_head * p.group + row(r)) * p.q_head;
+  [[nodiscard]] __device__ const float* query(int, const Params& p) const {
+    return p.q + sequence * p.q_row + (kv_head * p.group + first_row) * p.q_head;
   }
   template <class Params>
   [[nodiscard]] __device__ bool has_last_key(const Params&) const {
@@ -94,37 +77,31 @@ struct PagedTile {
     visible = keys;
   }
   template <class Params>
-  [[nodiscard]] __device__ const NewTokenOperands<T, C>& new_token(const Params&) const {
+  [[nodiscard]] __device__ const NewTokenOperands<float>& new_token(const Params&) const {
     return token;
   }
   template <class Params>
-  [[nodiscard]] __device__ PagedKvRows<C> k(const Params& p) const {
-    PagedKvRows<C> result = rows(p.k + kv_head * p.k_head, p);
-    if constexpr (kIsCoded<C>) result.scales = p.scales.key(0, kv_head);
-    return result;
+  [[nodiscard]] __device__ PagedKvRows k(const Params& p) const {
+    return rows(p.k + kv_head * p.k_head, p);
   }
   template <class Params>
-  [[nodiscard]] __device__ PagedKvRows<C> v(const Params& p) const {
-    PagedKvRows<C> result = rows(p.v + kv_head * p.v_head, p);
-    if constexpr (kIsCoded<C>) result.scales = p.scales.value(0, kv_head);
-    return result;
+  [[nodiscard]] __device__ PagedKvRows v(const Params& p) const {
+    return rows(p.v + kv_head * p.v_head, p);
   }
 
  private:
   template <class Params>
-  [[nodiscard]] __device__ PagedKvRows<C> rows(const Stored<C>* first, const Params& p) const {
-    return {first, p.k_row, keys, begin, pages, page_bits, nullptr, p.scales.row};
+  [[nodiscard]] __device__ PagedKvRows rows(const float* first, const Params& p) const {
+    return {first, p.k_row, keys, begin, pages, page_bits};
   }
 };
 
-template <class Shape, int kRows>
-__global__ __launch_bounds__(Shape::kThreads) void paged_decode_kernel(
-    const __grid_constant__ PagedParams<typename Shape::Element, typename Shape::Cached> p) {
+template <class Shape>
+__global__ __launch_bounds__(Shape::kThreads) void paged_f32_kernel(const __grid_constant__ F32Params p) {
   extern __shared__ float4 shared[];
   pdl_sync();
-  using Tile = PagedTile<typename Shape::Element, typename Shape::Cached, kRows>;
   for (int split = static_cast<int>(blockIdx.z); split < p.splits; split += static_cast<int>(gridDim.z)) {
-    const Tile tile(p, split);
+    const PagedTile tile(p, split);
     // Without splits a sequence without a token has its zeros written.
     if (p.splits > 1 && tile.keys == 0) continue;
     if (split != static_cast<int>(blockIdx.z)) __syncthreads();  // shared memory of the split before
@@ -144,7 +121,7 @@ __global__ __launch_bounds__(kCombineThreads) void combine_paged_kernel(const __
     return;
   }
   combine_row(reinterpret_cast<float*>(shared), row,
-              static_cast<int>(first_key(position, p.window, p.chunk) / p.split_keys),
+              static_cast<int>(first_paged_key(position, p.window, p.chunk) / p.split_keys),
               static_cast<int>(position / p.split_keys) + 1, static_cast<const DecodeParams<T, C>&>(p));
 }
 
@@ -152,10 +129,8 @@ Tensor heads_of(const Tensor& matrix, std::int64_t begin, std::int64_t heads, st
   return matrix.strided({matrix.size(0), heads, dim}, {matrix.size(1), dim, 1}, begin);
 }
 
-template <class Shape>
-PagedParams<typename Shape::Element, typename Shape::Cached> paged_params(const PagedAttentionArgs& args) {
-  using T = typename Shape::Element;
-  using C = typename Shape::Cached;
+template <class T, class C>
+PagedParams<T, C> paged_params(const PagedAttentionArgs& args) {
   const std::int64_t dim = args.out.size(1) / args.heads, width = args.kv_heads * dim, sequences = args.qkv.size(0);
   const AttentionArgs call{.q = heads_of(args.qkv, 0, args.heads, dim),
                            .k = heads_of(args.cache, 0, args.kv_heads, dim),
@@ -180,17 +155,18 @@ PagedParams<typename Shape::Element, typename Shape::Cached> paged_params(const 
           args.pages.data<std::int32_t>(),
           args.pages.stride(0),
           args.chunk,
-          std::countr_zero(static_cast<std::uint64_t>(args.page))};
+          std::countr_zero(static_cast<std::uint64_t>(args.page)),
+          ReadOnlyWeightsScope::of_values(args.pages.raw_data())};
 }
 
-template <class Shape, int kRows>
-void launch_paged(const PagedAttentionArgs& args) {
-  using T = typename Shape::Element;
-  using C = typename Shape::Cached;
+// `heads`: of a KV head, in a CTA.
+template <class T, class C>
+void launch_paged(const PagedAttentionArgs& args, void (*kernel)(PagedParams<T, C>), int heads, int threads,
+                  std::size_t shared_bytes) {
   const OpLaunch launch("paged_attention", {&args.qkv, &args.cache, &args.pages, &args.positions, &args.out});
-  auto params = paged_params<Shape>(args);
+  auto params = paged_params<T, C>(args);
   const std::int64_t sequences = args.qkv.size(0);
-  params.row_blocks = static_cast<int>(ceil_div(params.group, kRows));
+  params.row_blocks = static_cast<int>(ceil_div(params.group, heads));
   params.split_keys = kPagedSplitKeys;
   params.splits =
       static_cast<int>(std::max<std::int64_t>(1, ceil_div(args.pages.size(1) * args.page, kPagedSplitKeys)));
@@ -209,45 +185,49 @@ void launch_paged(const PagedAttentionArgs& args) {
   const auto depth = std::clamp<std::int64_t>(ceil_div(wanted, columns), 1, params.splits);
   const dim3 grid(static_cast<unsigned>(sequences * params.row_blocks), static_cast<unsigned>(args.kv_heads),
                   static_cast<unsigned>(depth));
-  launch.early(sequences, paged_decode_kernel<Shape, kRows>, grid, Shape::kThreads,
-               split_shared_bytes<Shape, kRows>(params.split_keys), params);
+  launch.early(sequences, kernel, grid, static_cast<unsigned>(threads), shared_bytes, params);
   if (params.splits == 1) return;
   const dim3 combine_grid(static_cast<unsigned>(sequences), static_cast<unsigned>(params.heads));
   launch.early(sequences, combine_paged_kernel<T, C>, combine_grid, kCombineThreads,
                sizeof(float) * 4 * static_cast<std::size_t>(ceil_div(params.splits, 4)), params);
 }
 
-// Heads of a KV head share one read of the cache, unless there are few, or in f32: then each has a CTA. A row's result
-// is the same either way.
-template <class Shape>
-void paged_rows(const PagedAttentionArgs& args) {
-  const std::int64_t group = args.heads / args.kv_heads;
-  const bool few = args.qkv.size(0) * args.heads <= 2 * std::int64_t{sm_count(args.qkv.device())};
-  if constexpr (!std::is_same_v<typename Shape::Element, float>) {
-    if (group > 4 && !few) return launch_paged<Shape, kMaxRows>(args);
-    if (group > 1 && !few) return launch_paged<Shape, 4>(args);
-  }
-  launch_paged<Shape, 1>(args);
+template <int kLanes, int kPieces>
+void launch_f32(const PagedAttentionArgs& args) {
+  using Shape = DecodeShape<float, kLanes, kPieces, 256>;
+  launch_paged<float, float>(args, paged_f32_kernel<Shape>, 1, Shape::kThreads,
+                             split_shared_bytes<Shape, 1>(kPagedSplitKeys));
 }
 
-template <class T, class C>
-void paged_of(const PagedAttentionArgs& args) {
-  constexpr int kScale = std::is_same_v<T, float> ? 2 : 1;  // 16 bytes have half as many elements
+template <class C, int kDim>
+void launch_mma(const PagedAttentionArgs& args) {
+  using Shape = PagedMmaShape<C, kDim>;
+  launch_paged<bfloat16, C>(args, paged_mma_kernel<Shape>, kPagedMmaHeads, kPagedMmaThreads,
+                            sizeof(PagedMmaReduction<Shape>));
+}
+
+template <class C>
+void paged_mma(const PagedAttentionArgs& args) {
   const std::int64_t dim = args.out.size(1) / args.heads;
   if (dim <= 64)
-    paged_rows<DecodeShape<T, 8 * kScale, 1, kPagedThreads, C>>(args);
+    launch_mma<C, 64>(args);
   else if (dim <= 128)
-    paged_rows<DecodeShape<T, 16 * kScale, 1, kPagedThreads, C>>(args);
+    launch_mma<C, 128>(args);
   else
-    paged_rows<DecodeShape<T, 32, kScale, kPagedThreads, C>>(args);
+    launch_mma<C, 256>(args);
 }
 
 void paged_attention_kernel(const PagedAttentionArgs& args) {
-  if (args.scales.defined()) {
-    args.cache.dtype() == DType::f8_e4m3 ? paged_of<bfloat16, Float8>(args) : paged_of<bfloat16, Int8>(args);
-  } else {
-    args.qkv.dtype() == DType::f32 ? paged_of<float, float>(args) : paged_of<bfloat16, bfloat16>(args);
-  }
+  if (args.scales.defined())
+    return args.cache.dtype() == DType::f8_e4m3 ? paged_mma<Float8>(args) : paged_mma<Int8>(args);
+  if (args.qkv.dtype() == DType::bf16) return paged_mma<bfloat16>(args);
+  const std::int64_t dim = args.out.size(1) / args.heads;
+  if (dim <= 64)
+    launch_f32<16, 1>(args);
+  else if (dim <= 128)
+    launch_f32<32, 1>(args);
+  else
+    launch_f32<32, 2>(args);
 }
 
 QUENCH_CUDA_KERNEL(paged_attention_slot, paged_attention_kernel);

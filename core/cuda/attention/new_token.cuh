@@ -42,10 +42,13 @@ struct NewTokenOperands {
     Vector<float, kVectorWidth<T>> cosine, sine;  // rotate-half sign included
   };
   __device__ Angles angles(int d, int dim) const {
+    return angles(d, dim, cos != nullptr ? *position : 0);
+  }
+  __device__ Angles angles(int d, int dim, std::int64_t at) const {
     constexpr int kWidth = kVectorWidth<T>, kLoad = 4;
     Angles result;
     const int half = dim / 2;
-    const std::int64_t at = cos != nullptr ? *position : 0, entry = at * half + (d < half ? d : d - half);
+    const std::int64_t entry = at * half + (d < half ? d : d - half);
     const bool inside = at >= 0 && at < table_rows;
 #pragma unroll
     for (int i = 0; i < kWidth; i += kLoad) {

@@ -4,6 +4,8 @@
 //
 // The cache is pages of `page` rows; a sequence's key j is in row j % page of its page j / page. Keys are summed in
 // fixed parts of kPagedSplitKeys: a row of `out` depends on its own sequence alone, bit for bit, and not on the batch.
+// With `pages` in a ReadOnlyWeightsScope, positions, pages and rows of earlier tokens are read while the preceding
+// kernel runs.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
