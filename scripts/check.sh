@@ -71,7 +71,7 @@ report < <(
                     "export/formats/gptq export/formats/awq export/formats/bitsandbytes export/formats/fine_grained_float8 export/formats/modelopt export/formats/mxfp4_experts " \
                     "export/formats/gguf/architectures export/formats/gguf export/imatrix export/ptq export/rotate export/table export/budget " \
                     "engine train/checkpoint train/objective train/step train/metrics train/model_source train/config train/model_folder train/run_folder " \
-                    "train/check train/doctor train/session train/record train/run_export train/objectives train/plan train/report train/generation train/probe train/evaluation " \
+                    "train/check train/doctor train/session train/record train/run_export train/rollouts train/objectives train/plan train/report train/generation train/probe train/evaluation " \
                     "train/run train/model quench examples apps python bench tests", order, " ")
       for (i = 1; i <= count; ++i) rank[order[i]] = i
     }

@@ -11,7 +11,7 @@
 #include "train/objective/objective.h"
 #include "train/objectives/grpo/rewards/reward.h"
 #include "train/objectives/grpo/run/policy_loss.h"
-#include "train/objectives/grpo/run/rollouts.h"
+#include "train/rollouts/rollouts.h"
 
 namespace quench {
 

@@ -1,4 +1,4 @@
-#include "train/objectives/grpo/run/rollouts.h"
+#include "train/rollouts/rollouts.h"
 
 #include <algorithm>
 #include <numeric>
