@@ -248,11 +248,29 @@ void FsdpUnitWeights::free() {
   for (std::size_t i = 0; i < entries_.size(); ++i) drop(i, entries_[i].there);
 }
 
+void FsdpUnitWeights::hold() {
+  gather(Phase::forward);
+  end_gather();
+  ++users_;
+  held_ = true;
+}
+
+void FsdpUnitWeights::let_go() noexcept {
+  held_ = false;
+  --users_;
+}
+
 bool FsdpUnitWeights::changes_contents() const noexcept {
   return std::ranges::any_of(entries_, [](const Entry& entry) { return (entry.wanted[1] & ~entry.wanted[0]) != 0; });
 }
 
 void FsdpUnitWeights::need(std::size_t parameter, Contents bit) {
+  if (held_) {
+    QUENCH_CHECK_AS(ErrorCode::unsupported, (entries_[parameter].there & bit) != 0,
+                    "{}: weights in the form that this pass reads were not gathered before it", name_);
+    ++users_;
+    return;
+  }
   entries_[parameter].used |= bit;
   if ((entries_[parameter].there & bit) == 0) {
     std::vector<Contents> contents(entries_.size());

@@ -36,6 +36,10 @@ class FsdpUnitWeights {
   // outdated contents and, unless in use, those that the phase does not read.
   void gather(Phase part);
   void free();
+  // Gathers the forward pass's contents and keeps them until let_go(). Uses in between do not change what later passes
+  // gather; contents that are missing then throw unsupported, since other processes may not need them.
+  void hold();
+  void let_go() noexcept;
   // True if the backward pass reads contents that the forward pass does not.
   [[nodiscard]] bool changes_contents() const noexcept;
   // Reshards after the last use.
@@ -94,6 +98,7 @@ class FsdpUnitWeights {
   Phase part_ = Phase::forward;
   bool frees_itself_ = false;
   int users_ = 0;
+  bool held_ = false;
 };
 
 }  // namespace quench::distributed

@@ -139,6 +139,24 @@ void ShardedModel::end_gathers() {
     if (unit.sharded) unit.sharded->weights().free();
 }
 
+ShardedModel::WholeWeights::WholeWeights(ShardedModel* sharded) : sharded_(sharded) {
+  if (sharded_ == nullptr) return;
+  for (Unit& unit : sharded_->units_)
+    if (unit.sharded) unit.sharded->weights().hold();
+  sharded_->model_.remove_unit_hooks(&sharded_->hooks_);
+}
+
+ShardedModel::WholeWeights::~WholeWeights() {
+  if (sharded_ == nullptr) return;
+  sharded_->model_.add_unit_hooks(&sharded_->hooks_);
+  for (Unit& unit : sharded_->units_) {
+    if (!unit.sharded) continue;
+    unit.sharded->weights().let_go();
+    if (sharded_->options_.reshard_after_forward) unit.sharded->weights().free();
+  }
+  sharded_->shared_->weights.trim();
+}
+
 bool ShardedModel::is_head(const Unit& unit) const noexcept {
   return std::ranges::find(head_units_, &unit) != head_units_.end();
 }

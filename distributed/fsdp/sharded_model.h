@@ -60,6 +60,20 @@ class ShardedModel {
   // Drops pending prefetches when no pass follows. Collective.
   void end_gathers();
 
+  // Whole weights at fixed addresses (nn::CausalLm::weights_stay()) while it lives: processes run passes without a tape
+  // in any number and order. Memory of the whole model. Not for expert parallelism. Null: a model that is whole.
+  // Construction is collective over the shard group. Parameters must not change meanwhile.
+  class WholeWeights {
+   public:
+    explicit WholeWeights(ShardedModel* sharded);
+    ~WholeWeights();
+    WholeWeights(const WholeWeights&) = delete;
+    WholeWeights& operator=(const WholeWeights&) = delete;
+
+   private:
+    ShardedModel* sharded_;
+  };
+
  private:
   struct Unit {
     std::vector<nn::Parameter*> parameters;

@@ -19,10 +19,9 @@ void check_grpo(Checker& checker) {
       (!config.data.validation.empty() || config.data.validation_split))
     checker.report(config.data.validation.empty() ? "data.validation_split" : "data.validation",
                    "records of prompts have no loss without sampling, which evaluations do not do; remove the key");
-  if (config.parallel.ranks > 1)
-    checker.report("grpo.num_generations",
-                   "completions are sampled by a single process; this run has {}: start it without a launcher",
-                   config.parallel.ranks);
+  if (config.parallel.expert > 1 && checker.usable({"parallel.expert"}))
+    checker.report("parallel.expert", "{}, but each process samples from whole weights; set it to 1",
+                   config.parallel.expert);
   if (!checker.usable({"grpo.reward"})) return;
   const RewardEntry* reward = reward_table().find(section.reward);
   if (reward == nullptr) return;

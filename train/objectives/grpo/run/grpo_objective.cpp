@@ -39,63 +39,28 @@ std::vector<std::string> GrpoObjective::metric_names() const {
 }
 
 std::vector<Batch> GrpoObjective::step_batches(std::vector<Batch> data, std::int64_t step) {
-  const std::vector<RolloutPrompt> prompts = rollout_prompts(data, *tokenizer_);
-  std::vector<std::vector<Completion>> groups =
-      sample_completions(model_, prompts, options_.rollout, step, *tokenizer_);
-  std::vector<RewardSample> judged;
-  for (std::size_t p = 0; p < prompts.size(); ++p)
-    for (const Completion& completion : groups[p])
-      judged.push_back({prompts[p].text, completion.text, prompts[p].record});
+  std::vector<RolloutPrompt> prompts;
+  std::vector<std::vector<Completion>> groups;
+  options_.ranks.with_whole_weights([&] {
+    prompts = rollout_prompts(data, *tokenizer_);
+    groups = sample_completions(model_, prompts, options_.rollout, step, *tokenizer_);
+  });
   std::vector<double> rewards;
-  if (!judged.empty()) rewards = reward_->score(judged);
-  QUENCH_CHECK(rewards.size() == judged.size(), "{} rewards of {} completions", rewards.size(), judged.size());
-  const std::vector<std::size_t> owners = keep_samples(std::move(groups), rewards);
+  options_.ranks.together("rewards", [&] {
+    std::vector<RewardSample> judged;
+    for (std::size_t p = 0; p < prompts.size(); ++p)
+      for (const Completion& completion : groups[p])
+        judged.push_back({prompts[p].text, completion.text, prompts[p].record});
+    if (!judged.empty()) rewards = reward_->score(judged);
+    QUENCH_CHECK(rewards.size() == judged.size(), "{} rewards of {} completions", rewards.size(), judged.size());
+  });
+  rollout_ = judged_samples(prompts, std::move(groups), rewards, options_.advantages, options_.ranks);
   std::vector<RolloutSequence> sequences;
-  for (std::size_t i = 0; i < samples_.size(); ++i)
-    sequences.push_back({prompts[owners[i]].tokens, samples_[i].completion.tokens});
+  for (const PolicySample& sample : rollout_.samples) sequences.push_back({sample.prompt, sample.completion.tokens});
   RolloutBatches packed = pack_rollouts(sequences, options_.micro_batch_size, options_.rollout.sequence_tokens);
+  options_.ranks.even_out(packed);
   members_ = std::move(packed.members);
   return std::move(packed.batches);
-}
-
-std::vector<std::size_t> GrpoObjective::keep_samples(std::vector<std::vector<Completion>> groups,
-                                                     const std::vector<double>& rewards) {
-  samples_.clear();
-  figures_ = {};
-  std::vector<std::size_t> owners;
-  std::vector<double> kept;
-  double used = 0;
-  std::span<const double> rest = rewards;
-  for (std::size_t p = 0; p < groups.size(); ++p) {
-    const std::span<const double> own = rest.first(groups[p].size());
-    rest = rest.subspan(groups[p].size());
-    if (!std::ranges::all_of(own, [](double reward) { return std::isfinite(reward); })) {
-      figures_.skipped += 1;
-      continue;
-    }
-    const std::vector<double> advantages = group_advantages(own, options_.baseline, options_.scale);
-    used += 1;
-    figures_.zero_std += std::ranges::all_of(own, [&](double reward) { return reward == own.front(); }) ? 1 : 0;
-    kept.insert(kept.end(), own.begin(), own.end());
-    for (std::size_t g = 0; g < own.size(); ++g) {
-      Completion& completion = groups[p][g];
-      figures_.reward += own[g];
-      figures_.length += static_cast<double>(completion.tokens.size());
-      figures_.cut += completion.ended ? 0 : 1;
-      samples_.push_back({std::move(completion), advantages[g]});
-      owners.push_back(p);
-    }
-  }
-  if (options_.scale == RewardScale::batch) {
-    const double deviation = deviation_of(kept) + kDeviationFloor;
-    for (Sample& sample : samples_) sample.advantage /= deviation;
-  }
-  const double count = std::max<double>(1, static_cast<double>(samples_.size()));
-  for (double* figure : {&figures_.reward, &figures_.length, &figures_.cut}) *figure /= count;
-  figures_.reward_std = deviation_of(kept);
-  figures_.zero_std /= std::max(1.0, used);
-  figures_.skipped /= std::max<double>(1, static_cast<double>(groups.size()));
-  return owners;
 }
 
 std::int64_t GrpoObjective::units(const Batch& batch) const {
@@ -129,7 +94,7 @@ Tensor GrpoObjective::derivatives(const ObjectiveInput& in, const LabelledRows& 
   double sum = 0;
   std::array<double, kTokenSums + 1> sums{};
   for (std::size_t m = 0; m < members.size(); ++m) {
-    const Sample& sample = samples_[members[m]];
+    const PolicySample& sample = rollout_.samples[members[m]];
     const SequenceRange& sequence = in.batch.sequences[m];
     const std::int64_t count = std::ssize(sample.completion.tokens);
     const std::int64_t end = sequence.q_begin + sequence.q_length;
@@ -171,8 +136,8 @@ std::vector<double> GrpoObjective::reported(std::vector<double> means) const {
   const double tokens = means[kTokenSums];
   for (std::size_t i = 0; i < kTokenSums; ++i) means[i] = tokens > 0 ? means[i] / tokens : kNone;
   if (!reference_) means[0] = kNone;
-  const std::array<double, 7> figures = {kNone,           figures_.reward, figures_.reward_std, figures_.zero_std,
-                                         figures_.length, figures_.cut,    figures_.skipped};
+  const RolloutFigures& of = rollout_.figures;
+  const std::array<double, 7> figures = {kNone, of.reward, of.reward_std, of.zero_std, of.length, of.cut, of.skipped};
   std::ranges::copy(figures, means.begin() + kTokenSums);
   return means;
 }

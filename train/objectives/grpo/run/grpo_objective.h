@@ -10,8 +10,7 @@
 #include "train/objective/labelled_rows.h"
 #include "train/objective/objective.h"
 #include "train/objectives/grpo/rewards/reward.h"
-#include "train/objectives/grpo/run/policy_loss.h"
-#include "train/rollouts/rollouts.h"
+#include "train/objectives/grpo/run/policy_samples.h"
 
 namespace quench {
 
@@ -20,17 +19,17 @@ using ReferenceLosses = std::function<Tensor(const ObjectiveInput& in, const Lab
 
 struct GrpoOptions {
   PolicyLossOptions loss;
-  RewardScale scale = RewardScale::group;
-  RewardBaseline baseline = RewardBaseline::mean;
+  AdvantageOptions advantages;
   RolloutOptions rollout;
   std::int64_t micro_batch_size = 1;
+  RolloutRanks ranks;
 };
 
-// In units of completions (grpo, dr_grpo) or of their tokens (dapo). Metrics, named as TRL's: reward, reward_std (of
-// all rewards of the step), frac_reward_zero_std, completions/mean_length, completions/clipped_ratio (share not ended
-// by a stop token), clip_ratio/region_mean, with a reference kl; and sampling_logp_difference, the mean of |logp -
-// old|, and frac_groups_skipped, of groups with a missing reward, which are left out. Groups of equal rewards have
-// advantages 0.
+// In units of completions (grpo, dr_grpo) or of their tokens (dapo). Each rank samples for its own prompts and judges
+// them. Metrics over all ranks, named as TRL's: reward, reward_std (of all rewards of the step), frac_reward_zero_std,
+// completions/mean_length, completions/clipped_ratio (share not ended by a stop token), clip_ratio/region_mean, with a
+// reference kl; and sampling_logp_difference, the mean of |logp - old|, and frac_groups_skipped, of groups with a
+// missing reward, which are left out. Groups of equal rewards have advantages 0.
 class GrpoObjective final : public Objective {
  public:
   // `reference`: empty without divergence. `model` must outlive the objective. `tokenizer`: null on the meta device.
@@ -46,18 +45,6 @@ class GrpoObjective final : public Objective {
   [[nodiscard]] std::vector<double> reported(std::vector<double> means) const override;
 
  private:
-  struct Sample {
-    Completion completion;
-    double advantage = 0;
-  };
-  // Figures of a step.
-  struct Figures {
-    double reward = 0, reward_std = 0, zero_std = 0, length = 0, cut = 0, skipped = 0;
-  };
-
-  // Keeps samples of the groups that have all rewards, with their advantages; the prompts of each.
-  std::vector<std::size_t> keep_samples(std::vector<std::vector<Completion>> groups,
-                                        const std::vector<double>& rewards);
   // Host memory: f32 [R] on the device of `losses`, and `value` and `metrics`, of the samples of in.batch.
   [[nodiscard]] Tensor derivatives(const ObjectiveInput& in, const LabelledRows& rows, float scale,
                                    const Tensor& losses, Tensor value, Tensor metrics) const;
@@ -67,10 +54,9 @@ class GrpoObjective final : public Objective {
   std::unique_ptr<Reward> reward_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   ReferenceLosses reference_;
-  std::vector<Sample> samples_;
+  PolicySamples rollout_;
   std::vector<std::vector<std::size_t>> members_;  // samples of each micro-batch
   Tensor reference_losses_;                        // cross-entropies of the prepared micro-batch, on the host
-  Figures figures_;
 };
 
 }  // namespace quench

@@ -1,11 +1,8 @@
-#include "data/text/chat_prompt.h"
 #include "recipes/base_kernels.h"
 #include "train/objectives/entries.h"
 #include "train/objectives/grpo/run/grpo_objective.h"
-#include "train/record/run_model.h"
-#include "train/session/data_setup.h"
+#include "train/rollouts/rollout_setup.h"
 #include "train/session/frozen_model.h"
-#include "train/session/run_session.h"
 
 namespace quench {
 namespace {
@@ -34,17 +31,6 @@ ReferenceLosses make_reference(const RunSession& session) {
   };
 }
 
-// Ends of a completion: those of the model's texts, and of its chat template's answers.
-std::vector<std::int64_t> stop_tokens(const RunSession& session, const DataSetup& data) {
-  const DataSection& section = session.config().data;
-  const RunModel model = make_run_model(session.config(), session.model_config(), data.tokenizer, data.train.get());
-  std::vector<std::int64_t> tokens = model.generation_ids.eos;
-  const ChatPrompt prompt(*data.tokenizer, section.chat_template, section.chat_date,
-                          section.chat_template_kwargs.empty() ? Json() : Json(section.chat_template_kwargs));
-  if (const auto end = prompt.end_of_turn()) tokens.push_back(*end);
-  return tokens;
-}
-
 class GrpoRun final : public RunObjective {
  public:
   GrpoRun(const RunSession& session, const ObjectiveInputs* inputs) {
@@ -56,8 +42,7 @@ class GrpoRun final : public RunObjective {
                                  .epsilon_low = section.epsilon,
                                  .epsilon_high = section.epsilon_high.value_or(section.epsilon),
                                  .max_completion_length = section.max_completion_length},
-                        .scale = section.scale_rewards,
-                        .baseline = section.baseline,
+                        .advantages = {.scale = section.scale_rewards, .baseline = section.baseline},
                         .rollout = {.generations = section.num_generations,
                                     .max_tokens = section.max_completion_length,
                                     .sequence_tokens = config.data.seq_len,
@@ -66,16 +51,14 @@ class GrpoRun final : public RunObjective {
                                                  .top_p = section.top_p,
                                                  .min_p = section.min_p,
                                                  .seed = static_cast<std::uint64_t>(config.training.seed)}},
-                        .micro_batch_size = config.training.micro_batch_size};
+                        .micro_batch_size = config.training.micro_batch_size,
+                        .ranks = rollout_ranks(session)};
     std::shared_ptr<const Tokenizer> tokenizer;
     if (inputs != nullptr) {
       tokenizer = inputs->data.tokenizer;
       QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer != nullptr,
                       "grpo.reward judges texts, and token shards without a tokenizer have none; set data.tokenizer");
-      QUENCH_CHECK_AS(ErrorCode::unsupported, session.model().weights_stay() && session.ranks().is_single(),
-                      "grpo: completions are sampled by one process from weights that stay on its device; run a single "
-                      "process, without weights in host memory");
-      options.rollout.stop_tokens = stop_tokens(session, inputs->data);
+      options.rollout.stop_tokens = rollout_stop_tokens(session, inputs->data);
     }
     objective_.emplace(session.model(), std::move(options), reward_table().require(section.reward).make(section),
                        std::move(tokenizer), section.beta > 0 ? make_reference(session) : ReferenceLosses());

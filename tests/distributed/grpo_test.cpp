@@ -1,0 +1,106 @@
+// Learning from rewards by several processes.
+
+#include "tests/distributed/sharded_training.h"
+
+namespace quench {
+namespace {
+
+using testing::ShardedTraining;
+
+class ShardedGrpo : public ShardedTraining {
+ protected:
+  void SetUp() override {
+    ShardedTraining::SetUp();
+    std::string records;
+    for (int i = 0; i < 24; ++i) records += fmt::format("{{\"prompt\": \"{}+1=\", \"answer\": \"{}\"}}\n", i, i + 1);
+    testing::write_file(folder_ / "prompts.jsonl", records);
+  }
+  // Four steps of eight prompts.
+  [[nodiscard]] std::vector<std::string> options(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all = {R"(--data.train=[")" + (folder_ / "prompts.jsonl").string() + "\"]",
+                                    "--data.seq_len=40",
+                                    "--training.global_batch_size=8",
+                                    "--training.micro_batch_size=2",
+                                    "--training.steps=4",
+                                    "--optimizer.lr=1e-2",
+                                    "--checkpoint.interval=2",
+                                    "--grpo.num_generations=4",
+                                    "--grpo.max_completion_length=6",
+                                    "--grpo.reward=regex",
+                                    "--grpo.reward_pattern=[0-9a-f]"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // Loss and all metrics are those of the other run.
+  void expect_same_steps(const std::string& name, const std::string& as) const {
+    const auto got = records(name), wanted = records(as);
+    ASSERT_EQ(wanted.size(), 4u);
+    ASSERT_EQ(got.size(), wanted.size()) << name;
+    for (const auto& [step, record] : wanted) {
+      const Json& other = got.at(step);
+      EXPECT_EQ(other.at("tokens_seen").as_int(), record.at("tokens_seen").as_int()) << name << ", step " << step;
+      EXPECT_NEAR(other.at("loss").as_double(), record.at("loss").as_double(), 1e-6) << name << ", step " << step;
+      EXPECT_NEAR(other.at("grad_norm").as_double(), record.at("grad_norm").as_double(),
+                  (step == 1 ? 1e-5 : 1e-3) * record.at("grad_norm").as_double())
+          << name << ", step " << step;
+      for (const char* key : {"reward", "reward_std", "frac_reward_zero_std", "completions/mean_length",
+                              "completions/clipped_ratio", "frac_groups_skipped"})
+        EXPECT_EQ(other.at("objective").at(key).dump(), record.at("objective").at(key).dump())
+            << name << ", step " << step << ", " << key;
+    }
+  }
+};
+
+TEST_F(ShardedGrpo, ReplicasAndShardsTrainAsOneProcess) {
+  const std::vector<std::vector<std::string>> ways = {
+      {"--grpo.loss_type=dapo", "--grpo.scale_rewards=batch"},
+      {"--grpo.loss_type=grpo", "--grpo.beta=0.1"},
+      {"--grpo.loss_type=dr_grpo", "--grpo.scale_rewards=none", "--lora.rank=4", "--grpo.beta=0.1"}};
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    SCOPED_TRACE(ways[i].front());
+    const std::string one = fmt::format("one{}", i);
+    train(1, one, options(ways[i]));
+    for (const char* parallel : {"--parallel.replicate=2", "--parallel.shard=2"}) {
+      const std::string two = fmt::format("{}{}", parallel + 11, i);
+      std::vector<std::string> way = ways[i];
+      way.emplace_back(parallel);
+      train(2, two, options(way));
+      expect_same_steps(two, one);
+    }
+  }
+}
+
+TEST_F(ShardedGrpo, WeightsThatStayGatheredAndThoseOfFloat8TrainToo) {
+  train(2, "kept", options({"--parallel.reshard_after_forward=false"}));
+  train(1, "one", options());
+  expect_same_steps("kept", "one");
+  for (const char* recipe : {"float8_tensorwise", "float8_rowwise"}) {
+    const std::string one = std::string(recipe) + "-one", two = std::string(recipe) + "-two";
+    const std::vector<std::string> way = options({"--recipe.name=" + std::string(recipe), "--recipe.emulate=true",
+                                                  "--recipe.pad=true", "--training.dtype=bf16"});
+    train(1, one, way);
+    train(2, two, way);
+    const auto got = records(two), wanted = records(one);
+    ASSERT_EQ(got.size(), 4u);
+    EXPECT_EQ(got.at(1).at("objective").at("reward").dump(), wanted.at(1).at("objective").at("reward").dump());
+  }
+}
+
+TEST_F(ShardedGrpo, ARunResumesBitForBit) {
+  for (const char* parallel : {"--parallel.replicate=2", "--parallel.shard=2"}) {
+    const std::string whole = std::string(parallel + 11) + "-whole", rest = std::string(parallel + 11) + "-rest";
+    train(2, whole, options({parallel}));
+    train(2, rest,
+          options({parallel, "--checkpoint.resume=" + (folder_ / whole / "checkpoints" / "step-2").string(),
+                   "--data.cache=" + (folder_ / whole / "cache").string()}));
+    const auto got = records(rest), wanted = records(whole);
+    ASSERT_EQ(got.size(), 2u);
+    for (const auto& [step, record] : got) {
+      EXPECT_EQ(record.at("loss").dump(), wanted.at(step).at("loss").dump()) << "step " << step;
+      EXPECT_EQ(record.at("objective").dump(), wanted.at(step).at("objective").dump()) << "step " << step;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quench
