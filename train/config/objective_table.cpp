@@ -20,6 +20,11 @@ const ObjectiveEntry& objective_of(const RunConfig& config) {
   return found == entries.end() ? entries.front() : *found;
 }
 
+std::int64_t steps_of_data(const RunConfig& config) {
+  const ObjectiveEntry& entry = objective_of(config);
+  return entry.steps_of_data == nullptr ? 1 : entry.steps_of_data(config);
+}
+
 AnswerRecords answer_records(const RunConfig& config) {
   const ObjectiveEntry& objective = objective_of(config);
   return objective.records == nullptr ? AnswerRecords::none : objective.records(config);

@@ -72,6 +72,8 @@ struct ObjectiveEntry {
   void (*check_model)(Checker& checker, const nn::ModelConfig& model) = nullptr;
   // Records of the training and validation data; null: documents.
   AnswerRecords (*records)(const RunConfig& config) = nullptr;
+  // Optimizer steps over the data of one: the others read none. Null: 1.
+  std::int64_t (*steps_of_data)(const RunConfig& config) = nullptr;
   // Besides "loss".
   std::span<const ObjectiveMetric> metrics{};
   // Validation measures the mean cross-entropy of a token, whose exponential is a perplexity.
@@ -96,6 +98,8 @@ struct ObjectiveEntry {
 // The entry that trains the run; the first of the table where no other does.
 [[nodiscard]] const ObjectiveEntry& objective_of(const RunConfig& config);
 
+// ObjectiveEntry::steps_of_data of the run's objective.
+[[nodiscard]] std::int64_t steps_of_data(const RunConfig& config);
 // Records that the run reads.
 [[nodiscard]] AnswerRecords answer_records(const RunConfig& config);
 // Folders that all objectives of the config read.

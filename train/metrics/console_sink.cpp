@@ -62,7 +62,11 @@ void ConsoleSink::evaluation(const EvaluationMetrics& metrics) {
 }
 
 void ConsoleSink::sample(const SampleRecord& sample) {
-  print(fmt::format("sample at step {}  {}", sample.step, one_line(sample.prompt + sample.text, kSampleBytes)));
+  std::string figures;
+  for (const auto& [name, value] : sample.figures)
+    if (value.is_number()) figures += fmt::format("{} {:.4g}  ", name, value.as_double());
+  print(fmt::format("sample at step {}  {}{}", sample.step, figures,
+                    one_line(sample.prompt + sample.text, kSampleBytes)));
 }
 
 void ConsoleSink::progress(const Progress& progress) {

@@ -84,6 +84,7 @@ Json to_json(const SampleRecord& sample) {
   Json tokens = Json::array();
   for (const std::int32_t token : sample.tokens) tokens.push_back(token);
   record.set("tokens", std::move(tokens));
+  for (const auto& [name, value] : sample.figures) record.set(name, value);
   return record;
 }
 

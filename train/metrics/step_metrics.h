@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/json/json.h"
+
 namespace quench {
 
 // Over all ranks unless noted; rates and times since the last record.
@@ -63,6 +65,7 @@ struct SampleRecord {
   std::string text;  // without the prompt
   std::vector<std::int32_t> tokens;
   double unix_time = 0;
+  Json::Object figures{};  // further keys of the record
 };
 
 // "step 120/1000  loss 3.2817  grad_norm 0.91  lr 3.0e-04  tok/s 47,960  tflops 731  mfu 73.9%  mem 35.3GiB (25%) eta

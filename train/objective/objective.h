@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/json/json.h"
 #include "data/sampling/loader.h"
 #include "nn/decoder/causal_lm.h"
 #include "nn/decoder/weight_offload.h"
@@ -19,15 +21,31 @@ struct ObjectiveInput {
   nn::ForwardContext context;  // context of the recorded pass
 };
 
+// Text that an objective has sampled in a step.
+struct SampledText {
+  std::string prompt, text;  // valid UTF-8
+  std::vector<std::int32_t> tokens;
+  Json::Object figures;  // by name
+};
+
 class Objective {
  public:
   virtual ~Objective() = default;
 
   // In the order of loss(); constant.
   [[nodiscard]] virtual std::vector<std::string> metric_names() const { return {}; }
-  // Batches of the 1-based `step` from those of the data, as samples of the model. Once before the step's units() and
-  // loss(), outside of any tape.
+  // Batches of the 1-based `step` from those of the data, as samples of the model; no data in steps that reuse them
+  // (ObjectiveEntry::steps_of_data). Before the step's units() and loss(), outside of any tape.
   [[nodiscard]] virtual std::vector<Batch> step_batches(std::vector<Batch> data, std::int64_t /*step*/) { return data; }
+  // Whether the last error of step_batches() was thrown on all ranks.
+  [[nodiscard]] virtual bool failed_together() const noexcept { return false; }
+  // Texts of the last step_batches(), for the records of the run.
+  [[nodiscard]] virtual std::vector<SampledText> sampled_texts() const { return {}; }
+  // What the step after the 1-based `step` reads besides weights and data, for a checkpoint; empty: nothing.
+  // Collective.
+  [[nodiscard]] virtual std::string state(std::int64_t /*step*/) const { return {}; }
+  // Inverse, before a further step_batches(); empty: none is stored. Throws corrupt.
+  virtual void restore(std::string_view /*state*/) {}
   // A step's loss and metrics are means over the units of all micro-batches and ranks. Micro-batches without units on
   // any rank are skipped.
   [[nodiscard]] virtual std::int64_t units(const Batch& batch) const { return batch.valid_tokens; }

@@ -58,12 +58,15 @@ void RunSaver::save() {
 
 std::vector<CheckpointTensor> RunSaver::tensors_to_save() const {
   const RunSession& session = parts_.session;
+  const Objective* trained = session.objective()->training();
+  const std::string state = trained == nullptr ? std::string() : trained->state(parts_.progress.step);
   // Replicas are equal: replicate rank 0 saves.
   if (session.ranks().replicate->rank() != 0) return {};
   session.step()->finish_state_copies();
   std::vector<CheckpointTensor> tensors = training_tensors(session.model(), *session.optimizer());
   const auto& scaling = session.setup().scaling;
   if (scaling && session.ranks().is_first()) add_scaling(tensors, *scaling);
+  if (session.ranks().is_first()) add_objective_state(tensors, state);
   return tensors;
 }
 
@@ -92,12 +95,13 @@ void RunSaver::finish() {
   if (writer_) (void)writer_->finish();
 }
 
-void RunSaver::save_before_end(const std::exception& error) {
+void RunSaver::save_before_end(const std::exception& error, bool is_shared) {
   const std::int64_t step = parts_.progress.step;
   if (!writer_ || !is_consistent_ || step == first_step()) return;
   // Collective: only if all ranks have the error at the same place.
   const auto* known = dynamic_cast<const Error*>(&error);
-  if (!parts_.session.ranks().is_single() && (known == nullptr || known->code() != ErrorCode::nonfinite)) return;
+  if (!parts_.session.ranks().is_single() && !is_shared && (known == nullptr || known->code() != ErrorCode::nonfinite))
+    return;
   try {
     wait();
     if (step == saved_step_) return;

@@ -54,7 +54,8 @@ class RunSaver {
   // Saves the last step, unless it is saved, and waits.
   void save_last();
   // The state of the last good step, before the run ends with `error`; if that fails, throws one error with both.
-  void save_before_end(const std::exception& error);
+  // `is_shared`: all ranks have thrown at the same place.
+  void save_before_end(const std::exception& error, bool is_shared);
   // Waits; throws the error of a failed save.
   void finish();
 
@@ -83,7 +84,7 @@ class RunSaver {
   std::filesystem::path load_for_all(Verify verify,
                                      const std::function<std::filesystem::path(const LoadCheckpoint&)>& choose);
   void report_saves(const std::vector<SaveReport>& saved);
-  // Tensors of this rank.
+  // Tensors of this rank. Collective.
   [[nodiscard]] std::vector<CheckpointTensor> tensors_to_save() const;
   // With checkpoint.keep_best.
   [[nodiscard]] std::optional<std::int64_t> best_step() const;

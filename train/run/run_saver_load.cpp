@@ -63,6 +63,8 @@ void RunSaver::load(CheckpointReader& reader) {
     require_mtp(reader, session.model_config());
     restore_training_tensors(reader, session.model(), *session.optimizer());
     if (const auto& scaling = session.setup().scaling) restore_scaling(reader, *scaling);
+    if (Objective* trained = session.objective()->training(); trained != nullptr)
+      trained->restore(objective_state(reader));
     require_positive_scales(session.model());
     parts_.record.restore(reader.state(), parts_.identity, parts_.progress.step);
     const Json* kept = reader.state().extra.find(kKeptKey);

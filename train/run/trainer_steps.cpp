@@ -37,7 +37,8 @@ bool Trainer::Run::advance(SignalHandlers* signals) {
     if (is_due(config.evaluation.interval) || (progress.step == steps && config.evaluation.interval > 0))
       improved = evaluate(signals);
   } catch (const std::exception& error) {
-    saver.save_before_end(error);
+    const Objective* trained = session->objective()->training();
+    saver.save_before_end(error, trained != nullptr && trained->failed_together());
     throw;
   }
   asked = agreed_requests(signals);
@@ -49,7 +50,8 @@ bool Trainer::Run::advance(SignalHandlers* signals) {
 }
 
 std::vector<Batch> Trainer::Run::next_step_batches() {
-  const std::int64_t count = accumulation_steps(config, config.parallel.ranks);
+  const bool reads_data = progress.step % steps_of_data(config) == 0;
+  const std::int64_t count = reads_data ? accumulation_steps(config, config.parallel.ranks) : 0;
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < count; ++i) {
     std::optional<Batch> batch = loader->next();
@@ -155,6 +157,7 @@ bool Trainer::Run::run_step() {
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
   timer->end_step(tokens, flops.total() * static_cast<double>(tokens) / static_cast<double>(config.parallel.ranks));
   log_step(report, verdict, lr, imbalance);
+  log_sampled_texts();
   if (first() && progress.step == saver.first_step() + 1) {
     start.mark("first step");
     record.log(start.to_text(progress.step) + "\n");
@@ -182,6 +185,17 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     record.metrics().step(std::move(metrics));
   }
   record.metrics().progress(bar);
+}
+
+void Trainer::Run::log_sampled_texts() {
+  const Objective* trained = session->objective()->training();
+  if (trained == nullptr || !first() || !log_due(progress.step)) return;
+  for (SampledText& sampled : trained->sampled_texts())
+    record.metrics().sample({.step = progress.step,
+                             .prompt = std::move(sampled.prompt),
+                             .text = std::move(sampled.text),
+                             .tokens = std::move(sampled.tokens),
+                             .figures = std::move(sampled.figures)});
 }
 
 StepMetrics Trainer::Run::step_metrics(const GradientReport& report, const StepVerdict& verdict, double lr) {

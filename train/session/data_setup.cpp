@@ -168,8 +168,10 @@ std::int64_t total_steps(const RunConfig& config, const Dataset& train, std::int
   std::int64_t steps = config.training.steps.value_or(INT64_MAX);
   if (const auto end = end_sample(config, train)) {
     const double rest = static_cast<double>(*end) - static_cast<double>(samples);
-    const double more = std::ceil(rest / static_cast<double>(global_batch_size(config)));
-    steps = std::min(steps, step + static_cast<std::int64_t>(std::max(0.0, more)));
+    const auto more =
+        static_cast<std::int64_t>(std::max(0.0, std::ceil(rest / static_cast<double>(global_batch_size(config)))));
+    const std::int64_t each = steps_of_data(config), of_last = (each - step % each) % each;
+    steps = std::min(steps, step + of_last + more * each);
   }
   return steps;
 }

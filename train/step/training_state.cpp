@@ -49,6 +49,8 @@ std::string history_name(const recipes::DelayedScaling::LayerHistory& layer) {
   return "recipe.amax_history." + layer.name;
 }
 
+constexpr const char* kObjectiveState = "objective.state";
+
 }  // namespace
 
 std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer) {
@@ -107,6 +109,26 @@ void restore_scaling(CheckpointReader& reader, recipes::DelayedScaling& scaling)
     layer.amax.copy_from(own);
   }
   scaling.restored();
+}
+
+void add_objective_state(std::vector<CheckpointTensor>& tensors, std::string_view state) {
+  if (state.empty()) return;
+  const MemoryScope scope(MemoryCategory::data);
+  const Tensor bytes = Tensor::empty({std::ssize(state)}, DType::u8);
+  std::ranges::copy(state, static_cast<char*>(bytes.raw_data()));
+  tensors.push_back(CheckpointTensor::whole(kObjectiveState, bytes));
+}
+
+std::string objective_state(CheckpointReader& reader) {
+  const TensorRecord* record = reader.find(kObjectiveState);
+  if (record == nullptr) return {};
+  QUENCH_CHECK_AS(ErrorCode::corrupt, record->dtype == DType::u8 && record->shape.rank() == 1,
+                  "{}: {} is {} {}, expected bytes", reader.path().string(), kObjectiveState, to_string(record->dtype),
+                  record->shape.to_string());
+  const MemoryScope scope(MemoryCategory::data);
+  const Tensor bytes = Tensor::empty(record->shape, DType::u8);
+  reader.read(kObjectiveState, bytes);
+  return {static_cast<const char*>(bytes.raw_data()), static_cast<std::size_t>(bytes.numel())};
 }
 
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model) {

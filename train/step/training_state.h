@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nn/decoder/causal_lm.h"
@@ -27,6 +28,11 @@ void add_scaling(std::vector<CheckpointTensor>& tensors, const recipes::DelayedS
 // Layers without a stored history begin with an empty one; of a longer history the newest steps are read. Throws
 // corrupt for damaged data.
 void restore_scaling(CheckpointReader& reader, recipes::DelayedScaling& scaling);
+
+// State of the objective as bytes, "objective.state"; nothing for an empty one.
+void add_objective_state(std::vector<CheckpointTensor>& tensors, std::string_view state);
+// Empty: none is stored.
+[[nodiscard]] std::string objective_state(CheckpointReader& reader);
 
 // Parameters alone, as restore_training_tensors().
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model);
