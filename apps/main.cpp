@@ -99,6 +99,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::add_run_verb(app);
     quench::add_tokenize_verb(app);
     quench::add_distill_targets_verb(app);
+    quench::add_best_of_verb(app);
     quench::add_eval_verb(app);
     quench::add_generate_verb(app);
     quench::add_bench_verb(app);

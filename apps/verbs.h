@@ -8,6 +8,7 @@ namespace quench {
 void add_bench_verb(const Command& app);
 void add_completion_verb(const Command& app);
 void add_config_verb(const Command& app);
+void add_best_of_verb(const Command& app);
 void add_distill_targets_verb(const Command& app);
 void add_doctor_verb(const Command& app);
 void add_estimate_verb(const Command& app);

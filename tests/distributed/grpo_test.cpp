@@ -5,7 +5,9 @@
 namespace quench {
 namespace {
 
+using testing::ChildResult;
 using testing::ShardedTraining;
+namespace fs = std::filesystem;
 
 class ShardedGrpo : public ShardedTraining {
  protected:
@@ -26,7 +28,7 @@ class ShardedGrpo : public ShardedTraining {
                                     "--checkpoint.interval=2",
                                     "--grpo.num_generations=4",
                                     "--grpo.max_completion_length=6",
-                                    "--grpo.reward=regex",
+                                    "--grpo.rewards=regex",
                                     "--grpo.reward_pattern=[0-9a-f]"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -99,6 +101,65 @@ TEST_F(ShardedGrpo, ARunResumesBitForBit) {
       EXPECT_EQ(record.at("loss").dump(), wanted.at(step).at("loss").dump()) << "step " << step;
       EXPECT_EQ(record.at("objective").dump(), wanted.at(step).at("objective").dump()) << "step " << step;
     }
+  }
+}
+
+TEST_F(ShardedGrpo, StepsOverTheSameSamplesResumeInBetweenInAnotherNumberOfProcesses) {
+  const std::vector<std::string> three = options({"--grpo.num_iterations=3", "--checkpoint.interval=1"});
+  train(1, "one", three);
+  train(2, "two", three);
+  expect_same_steps("two", "one");
+  const auto resume = [&](const std::string& name, int ranks) {
+    std::vector<std::string> rest = three;
+    rest.push_back("--checkpoint.resume=" + (folder_ / "two" / "checkpoints" / "step-2").string());
+    train(ranks, name, rest);
+    return records(name).at(3);
+  };
+  const Json wanted = records("two").at(3);
+  EXPECT_EQ(resume("two-rest", 2).at("loss").dump(), wanted.at("loss").dump());
+  const Json alone = resume("one-rest", 1);
+  EXPECT_NEAR(alone.at("loss").as_double(), wanted.at("loss").as_double(), 1e-6);
+  EXPECT_EQ(alone.at("objective").at("reward").dump(), wanted.at("objective").at("reward").dump());
+}
+
+TEST_F(ShardedGrpo, ARewardThatFailsInOneProcessLosesNoStep) {
+  // The third call of each process; only that of one finds the lock free.
+  const std::string place = (folder_ / "calls").string();
+  const std::string command = "mkdir -p " + place + "; n=$(ls " + place + " | wc -l); touch " + place +
+                              "/$$; if [ $n -ge 4 ] && mkdir " + place +
+                              ".failed; then exit 3; fi; awk '{print NR % 3}'";
+  std::vector<std::string> all = options({"--grpo.reward_command=" + command, "--checkpoint.interval=0"});
+  std::replace(all.begin(), all.end(), std::string("--grpo.rewards=regex"), std::string("--grpo.rewards=command"));
+  std::erase(all, std::string("--grpo.reward_pattern=[0-9a-f]"));
+  std::string output;
+  for (const ChildResult& result : start(2, "failed", all)) {
+    EXPECT_NE(result.status, 0);
+    output += result.output;
+  }
+  EXPECT_NE(output.find("failed with exit status 3"), std::string::npos) << output;
+  EXPECT_TRUE(fs::exists(folder_ / "failed" / "checkpoints" / "step-2")) << output;
+}
+
+TEST_F(ShardedGrpo, DistillationOnOwnAnswersIsThatOfOneProcess) {
+  std::string records;
+  for (int i = 0; i < 24; ++i) records += fmt::format("{{\"prompt\": \"{}+1=\", \"completion\": \"{}\"}}\n", i, i + 1);
+  testing::write_file(folder_ / "sums.jsonl", records);
+  train(1, "teacher", {"--training.seed=3", "--training.steps=1", "--export.folder=" + (folder_ / "model").string()});
+  const std::vector<std::string> way = {R"(--data.train=[")" + (folder_ / "sums.jsonl").string() + "\"]",
+                                        "--data.seq_len=24",
+                                        "--data.multipack=true",
+                                        "--training.global_batch_size=4",
+                                        "--training.steps=4",
+                                        "--distill.teacher=" + (folder_ / "model").string(),
+                                        "--distill.loss=reverse_kl",
+                                        "--distill.on_policy=1",
+                                        "--distill.max_completion_length=6"};
+  train(1, "one", way);
+  for (const char* parallel : {"--parallel.replicate=2", "--parallel.shard=2"}) {
+    std::vector<std::string> two = way;
+    two.emplace_back(parallel);
+    train(2, parallel + 11, two);
+    expect_near_run(parallel + 11, "one", 1e-4);
   }
 }
 

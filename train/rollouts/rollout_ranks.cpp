@@ -2,11 +2,25 @@
 
 #include <algorithm>
 
+#include "distributed/communication_error.h"
+
 namespace quench {
 
-void RolloutRanks::with_whole_weights(const std::function<void()>& work) const {
+void RolloutRanks::with_whole_weights(const std::function<void()>& work) {
   const distributed::ShardedModel::WholeWeights whole(sharded);
   together("completions", work);
+}
+
+void RolloutRanks::together(std::string_view label, const std::function<void()>& work) {
+  failed_together = false;
+  try {
+    distributed::together(*ranks, label, work);
+  } catch (const distributed::CommunicationError&) {
+    throw;
+  } catch (...) {
+    failed_together = true;
+    throw;
+  }
 }
 
 RolloutRanks::Gathered RolloutRanks::gather(std::span<const double> own) const {

@@ -16,13 +16,12 @@ namespace quench {
 struct RolloutRanks {
   const distributed::Ranks* ranks = distributed::Ranks::single().get();
   distributed::ShardedModel* sharded = nullptr;
+  bool failed_together = false;  // the last call of with_whole_weights() or together() threw, on all ranks
 
   // Runs `work` with whole weights; an error on one rank is an error on all. Collective.
-  void with_whole_weights(const std::function<void()>& work) const;
+  void with_whole_weights(const std::function<void()>& work);
   // An error on one rank is an error on all. Collective.
-  void together(std::string_view label, const std::function<void()>& work) const {
-    distributed::together(*ranks, label, work);
-  }
+  void together(std::string_view label, const std::function<void()>& work);
   // Numbers of all ranks, in rank order, and the place of this rank's. Collective.
   struct Gathered {
     std::vector<double> all;

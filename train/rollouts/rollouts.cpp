@@ -85,6 +85,28 @@ std::vector<RolloutPrompt> rollout_prompts(std::span<const Batch> batches, const
   return prompts;
 }
 
+std::vector<RolloutPrompt> answer_prompts(std::span<const Batch> batches, const Tokenizer& tokenizer) {
+  std::vector<RolloutPrompt> prompts;
+  for (const Batch& batch : batches) {
+    const std::uint64_t tokens = static_cast<std::uint64_t>(batch.input_ids.size(1));
+    for (const SequenceRange& sequence : batch.sequences) {
+      const std::int32_t* labels = batch.labels.data<std::int32_t>() + sequence.q_begin;
+      std::int64_t last = sequence.q_length;  // after the last target
+      while (last > 0 && labels[last - 1] == kIgnoreLabel) --last;
+      std::int64_t first = last;
+      while (first > 0 && labels[first - 1] != kIgnoreLabel) --first;
+      if (first == 0) continue;
+      const std::int32_t* ids = batch.input_ids.data<std::int32_t>() + sequence.q_begin;
+      // The row of the first target is the prompt's last token.
+      RolloutPrompt& prompt = prompts.emplace_back();
+      prompt.sample = batch.first_sample * tokens + static_cast<std::uint64_t>(sequence.q_begin);
+      prompt.tokens.assign(ids, ids + first + 1);
+      prompt.text = replace_invalid_utf8(tokenizer.decode(prompt.tokens));
+    }
+  }
+  return prompts;
+}
+
 std::vector<std::vector<Completion>> sample_completions(const nn::CausalLm& model,
                                                         std::span<const RolloutPrompt> prompts,
                                                         const RolloutOptions& options, std::int64_t step,

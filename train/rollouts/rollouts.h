@@ -15,7 +15,7 @@
 namespace quench {
 
 struct RolloutPrompt {
-  std::uint64_t sample = 0;  // number among the samples of the data
+  std::uint64_t sample = 0;  // keys its random draws
   std::vector<std::int32_t> tokens;
   std::string text;  // valid UTF-8
   Json record;       // the other fields
@@ -39,6 +39,10 @@ struct RolloutOptions {
 // Prompts of a step's micro-batches (PackedRows of AnswerRecords::prompts). Throws corrupt for a record whose fields
 // the tokenizer does not reproduce.
 [[nodiscard]] std::vector<RolloutPrompt> rollout_prompts(std::span<const Batch> batches, const Tokenizer& tokenizer);
+
+// Prompts of conversations, or of records with a prompt: what comes before the last targets of each sequence. Sequences
+// that begin with them, or have none, are left out. Without fields.
+[[nodiscard]] std::vector<RolloutPrompt> answer_prompts(std::span<const Batch> batches, const Tokenizer& tokenizer);
 
 // By prompt: `generations` completions, each a function of the weights, the run's seed, `step`, the prompt's sample and
 // its number in the group. Throws what the engine's requests fail with.

@@ -61,7 +61,7 @@ TEST(GrpoLoss, ValuesAndGradientsAreThoseOfTrl) {
                     .advantage = advantages[i]});
       loss += terms.loss / units;
       divergence += terms.divergence / tokens;
-      clipped += terms.clipped / tokens;
+      clipped += (terms.clipped_low + terms.clipped_high) / tokens;
       ASSERT_EQ(terms.derivatives.size(), gradients[i].size());
       for (std::size_t t = 0; t < gradients[i].size(); ++t)
         EXPECT_NEAR(terms.derivatives[t] / units, gradients[i][t], kGrpoTolerance) << i << " " << t;

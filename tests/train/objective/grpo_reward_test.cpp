@@ -6,7 +6,7 @@
 
 #include "tests/testing.h"
 #include "train/objectives/grpo/grpo_section.h"
-#include "train/objectives/grpo/rewards/reward.h"
+#include "train/objectives/grpo/rewards/reward_set.h"
 
 namespace quench {
 namespace {
@@ -18,12 +18,12 @@ std::vector<double> rewards_of(const GrpoSection& section, const std::vector<std
                                const Json& record = Json::Object{{"answer", "42"}}) {
   std::vector<RewardSample> samples;
   for (const std::string& completion : completions) samples.push_back({"question", completion, record});
-  return reward_table().require(section.reward).make(section)->score(samples);
+  return RewardSet(section).score(samples).total;
 }
 
 GrpoSection with_command(const std::string& command, double timeout = 20) {
   GrpoSection section;
-  section.reward = "command";
+  section.rewards.weights = {{"command", 1.0}};
   section.reward_command = command;
   section.reward_timeout = timeout;
   return section;
@@ -60,7 +60,7 @@ TEST(GrpoReward, TheLastNumberIsRead) {
 
 TEST(GrpoReward, NumericMatchComparesWithATolerance) {
   GrpoSection section;
-  section.reward = "numeric_match";
+  section.rewards.weights = {{"numeric_match", 1.0}};
   EXPECT_THAT(rewards_of(section, {"it is 42.0", "41.99", "42 or 43", "unknown"}), ElementsAre(1, 0, 0, 0));
   section.reward_tolerance = 0.1;
   EXPECT_THAT(rewards_of(section, {"41.99"}), ElementsAre(1));
@@ -71,7 +71,7 @@ TEST(GrpoReward, NumericMatchComparesWithATolerance) {
 
 TEST(GrpoReward, ARegexIsFoundAndItsGroupIsTheAnswer) {
   GrpoSection section;
-  section.reward = "regex";
+  section.rewards.weights = {{"regex", 1.0}};
   section.reward_pattern = "^<b>.*</b>$";
   EXPECT_THAT(rewards_of(section, {"<b>x</b>", "<b>x"}), ElementsAre(1, 0));
   section.reward_pattern = R"(answer: (\S+))";

@@ -117,6 +117,12 @@ class LetterReward final : public Reward {
   }
 };
 
+RewardSet letter_rewards() {
+  std::vector<RewardSet::Part> parts(1);
+  parts[0] = {.name = "letters", .weight = 1, .reward = std::make_unique<LetterReward>()};
+  return RewardSet(std::move(parts));
+}
+
 struct Pass {
   double loss = 0;
   std::vector<double> metrics;
@@ -163,7 +169,7 @@ TEST(GrpoRollout, TrainingPassesHaveTheLogProbabilitiesOfSampling) {
     GrpoObjective objective(
         rollout.model.lm,
         {.loss = {.type = type, .max_completion_length = 8}, .rollout = rollout.options, .micro_batch_size = 2},
-        std::make_unique<LetterReward>(), rollout.tokenizer, {});
+        letter_rewards(), rollout.tokenizer, {});
     const std::vector<Batch> batches = objective.step_batches(rollout.data, 1);
     const Pass pass = pass_of(objective, rollout.model.lm, batches);
     const double difference = metric_of(objective, pass, "sampling_logp_difference");

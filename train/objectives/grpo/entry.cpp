@@ -16,9 +16,10 @@ std::string method(const RunConfig& config) {
 
 std::string describe(const RunConfig& config) {
   const GrpoSection& section = *grpo_section(config);
-  std::string text =
-      fmt::format("grpo: {} completions of at most {} tokens for each prompt, reward {}, loss {}",
-                  section.num_generations, section.max_completion_length, section.reward, enum_name(section.loss_type));
+  std::string text = fmt::format("grpo: {} completions of at most {} tokens for each prompt, reward {}, loss {}",
+                                 section.num_generations, section.max_completion_length, section.rewards.to_text(),
+                                 enum_name(section.loss_type));
+  if (section.num_iterations > 1) text += fmt::format(", {} steps over the same samples", section.num_iterations);
   if (section.beta > 0)
     text += fmt::format(", {} x divergence from {}", section.beta,
                         config.lora ? "the base without adapters" : "the model at step 0");
@@ -36,12 +37,20 @@ ObjectiveEntry grpo_entry() {
               add_grpo_fields),
           .check = check_grpo,
           .records = [](const RunConfig&) { return AnswerRecords::prompts; },
+          .steps_of_data = [](const RunConfig& config) { return grpo_section(config)->num_iterations; },
           .is_likelihood = false,
+          .folders =
+              [](const RunConfig& config) {
+                std::vector<ObjectiveFolder> folders;
+                if (const std::string& model = grpo_section(config)->reward_model; !model.empty())
+                  folders.push_back({"grpo.reward_model", model});
+                return folders;
+              },
           .describe = describe,
           .facts =
               [](const RunConfig& config) {
                 return fmt::format("reinforcement learning ({}, reward {})", method(config),
-                                   grpo_section(config)->reward);
+                                   grpo_section(config)->rewards.to_text());
               },
           .method = method,
           .runtime = &kGrpoRuntime};

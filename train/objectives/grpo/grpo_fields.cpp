@@ -19,6 +19,9 @@ void add_grpo_fields(Fields& fields) {
   add_field(fields, "grpo.num_generations", QUENCH_OBJECTIVE_MEMBER(GrpoSection, num_generations), at_least(2), guarded,
             "Completions that are sampled for each prompt: a group. A step samples training.global_batch_size prompts "
             "times as many.");
+  add_field(fields, "grpo.num_iterations", QUENCH_OBJECTIVE_MEMBER(GrpoSection, num_iterations), at_least(1), guarded,
+            "Steps over the same samples: completions are sampled in the first of them, and their probabilities then "
+            "are those of all ratios.");
   add_field(fields, "grpo.max_completion_length", QUENCH_OBJECTIVE_MEMBER(GrpoSection, max_completion_length),
             at_least(1), guarded,
             "Most tokens of a completion, fewer where prompt and completion would exceed data.seq_len.");
@@ -50,11 +53,12 @@ void add_grpo_fields(Fields& fields) {
   add_field(fields, "grpo.importance_sampling_level", QUENCH_OBJECTIVE_MEMBER(GrpoSection, importance_sampling_level),
             any_value(), guarded,
             "Ratios of each token, or one for the sequence: their geometric mean over a completion (GSPO).");
-  add_field(fields, "grpo.reward", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward), one_of(reward_table().names()),
-            guarded,
-            "Reward of a completion. exact_match: 1 if it is the record's answer, without white space at both ends; "
-            "numeric_match: 1 if its last number is the answer's; regex: 1 if grpo.reward_pattern is found in it; "
-            "command: numbers that grpo.reward_command prints.");
+  add_field(fields, "grpo.rewards", QUENCH_OBJECTIVE_MEMBER(GrpoSection, rewards), any_value(), guarded,
+            "Rewards of a completion, added up by their weights. exact_match: 1 if it is the record's answer, without "
+            "white space at both ends; numeric_match: 1 if its last number is the answer's; regex: 1 if "
+            "grpo.reward_pattern is found in it; json_schema: 1 if it is JSON of grpo.reward_schema; command: numbers "
+            "that grpo.reward_command prints; http: numbers that grpo.reward_url answers; model: score of "
+            "grpo.reward_model; function: of the Python module.");
   add_field(fields, "grpo.answer_field", QUENCH_OBJECTIVE_MEMBER(GrpoSection, answer_field), any_value(), guarded,
             "Field of a record that holds the answer, for exact_match, numeric_match and a regex with a group.");
   add_field(fields, "grpo.reward_tolerance", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_tolerance), at_least(0),
@@ -68,8 +72,28 @@ void add_grpo_fields(Fields& fields) {
       "Shell command of command, run once in a step. It reads a JSON object in each line, {\"prompt\", "
       "\"completion\", \"record\"}, and prints a number for each, a line; null or nan: no reward, and the group is "
       "left out.");
+  add_field(fields, "grpo.reward_schema", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_schema), optional_path(), guarded,
+            "JSON file of json_schema: a subset of JSON Schema (docs/guide/rewards.md#rewards).");
+  add_field(fields, "grpo.reward_url", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_url), optional_text(), free,
+            "URL of http. A step posts {\"samples\": [{\"prompt\", \"completion\", \"record\"}, ...]}; the answer is a "
+            "list of numbers, or an object with it as \"rewards\"; null: no reward.");
+  add_field(fields, "grpo.reward_model", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_model), optional_path(), guarded,
+            "Folder of model: a reward model with a scalar head, score.weight, and its tokenizer.");
   add_field(fields, "grpo.reward_timeout", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_timeout), above(0), free,
-            "Seconds that grpo.reward_command may take; then it is killed and the run ends with an error.");
+            "Seconds that grpo.reward_command, or a request to grpo.reward_url, may take; then the command is killed "
+            "and the run ends with an error, or the request is repeated.");
+  add_field(
+      fields, "grpo.reward_retries", QUENCH_OBJECTIVE_MEMBER(GrpoSection, reward_retries), between(0, 1000), free,
+      "Repetitions of a request to grpo.reward_url that found no server, no answer or a status of 408, 429 or 5xx.");
+  add_field(fields, "grpo.log_completions", QUENCH_OBJECTIVE_MEMBER(GrpoSection, log_completions), at_least(0), free,
+            "Completions that a logged step adds to samples.jsonl, TensorBoard and the log, with their rewards.");
+  add_field(fields, "grpo.best_of.file", QUENCH_OBJECTIVE_MEMBER(GrpoSection, best_of.file), optional_text(), free,
+            "File that `quench best-of CONFIG` writes: for each prompt of data.train the best of grpo.num_generations "
+            "answers, as a record for fine-tuning. Training does not read it.");
+  add_field(fields, "grpo.best_of.model", QUENCH_OBJECTIVE_MEMBER(GrpoSection, best_of.model), optional_path(), free,
+            "Model that answers: a model folder, run folder, checkpoint or GGUF file.", "model.path");
+  add_field(fields, "grpo.best_of.minimum", QUENCH_OBJECTIVE_MEMBER(GrpoSection, best_of.minimum), any_value(), free,
+            "Least reward of an answer in that file; unset: the best answer of every prompt.");
 }
 
 }  // namespace quench

@@ -8,6 +8,7 @@
 
 #include "core/system/enum_names.h"
 #include "train/config/run_config.h"
+#include "train/objectives/grpo/rewards/reward_choice.h"
 
 namespace quench {
 
@@ -61,7 +62,17 @@ struct EnumNames<ImportanceLevel> {
 };
 
 struct GrpoSection {
+  // Of `quench best-of`.
+  struct BestOfAnswers {
+    std::string file;               // written
+    std::string model;              // that answers; empty: model.path
+    std::optional<double> minimum;  // least reward of a written answer
+
+    friend bool operator==(const BestOfAnswers&, const BestOfAnswers&) = default;
+  };
+
   std::int64_t num_generations = 8;
+  std::int64_t num_iterations = 1;
   std::int64_t max_completion_length = 256;
   double temperature = 1;
   double top_p = 1;
@@ -74,12 +85,18 @@ struct GrpoSection {
   RewardScale scale_rewards = RewardScale::group;
   RewardBaseline baseline = RewardBaseline::mean;
   ImportanceLevel importance_sampling_level = ImportanceLevel::token;
-  std::string reward = "exact_match";  // a name of reward_table()
+  RewardChoice rewards{.weights = {{"exact_match", 1.0}}};
   std::string answer_field = "answer";
   double reward_tolerance = 1e-6;
   std::string reward_pattern;
   std::string reward_command;
+  std::string reward_schema;  // JSON file
+  std::string reward_url;
+  std::string reward_model;    // folder
   double reward_timeout = 60;  // seconds
+  std::int64_t reward_retries = 3;
+  std::int64_t log_completions = 2;
+  BestOfAnswers best_of;
 
   friend bool operator==(const GrpoSection&, const GrpoSection&) = default;
 };

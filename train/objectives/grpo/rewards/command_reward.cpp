@@ -162,17 +162,11 @@ class CommandReward final : public Reward {
  public:
   CommandReward(std::string command, double timeout) : command_(std::move(command)), timeout_(timeout) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !command_.empty(),
-                    "is empty; grpo.reward command needs a shell command, such as \"python3 reward.py\"");
+                    "is empty; reward command needs a shell command, such as \"python3 reward.py\"");
   }
   [[nodiscard]] std::vector<double> score(std::span<const RewardSample> samples) const override {
     std::string input;
-    for (const RewardSample& sample : samples) {
-      Json line = Json::object();
-      line.set("prompt", std::string(sample.prompt));
-      line.set("completion", std::string(sample.completion));
-      line.set("record", sample.record);
-      input += line.dump() + "\n";
-    }
+    for (const RewardSample& sample : samples) input += to_json(sample).dump() + "\n";
     const Descriptor file(::memfd_create("rewards", MFD_CLOEXEC));
     QUENCH_CHECK_AS(ErrorCode::io, file.get() >= 0, "grpo.reward_command \"{}\": {}", command_, system_text(errno));
     fill_input(file, input, command_);

@@ -1,6 +1,7 @@
 #pragma once
 // Table of rewards: what a completion is worth, by verifiable rules.
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -8,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/device/device.h"
 #include "core/json/json.h"
+#include "core/number/dtype.h"
 #include "core/system/choice_table.h"
 
 namespace quench {
@@ -22,9 +25,14 @@ struct RewardSample {
   const Json& record;
 };
 
+// {"prompt", "completion", "record"}
+[[nodiscard]] Json to_json(const RewardSample& sample);
+
 class Reward {
  public:
   virtual ~Reward() = default;
+  // Reads what it needs besides the config, once, before score(). Device meta: nothing.
+  virtual void open(Device /*device*/, DType /*dtype*/) {}
   // One number for each sample; NaN: none. Throws an Error that names the reward's key, or the record's field.
   [[nodiscard]] virtual std::vector<double> score(std::span<const RewardSample> samples) const = 0;
 };
@@ -53,6 +61,14 @@ struct RewardEntry {
 [[nodiscard]] std::unique_ptr<Reward> exact_match_reward(const GrpoSection& section);
 [[nodiscard]] std::unique_ptr<Reward> numeric_match_reward(const GrpoSection& section);
 [[nodiscard]] std::unique_ptr<Reward> regex_reward(const GrpoSection& section);
+[[nodiscard]] std::unique_ptr<Reward> json_schema_reward(const GrpoSection& section);
 [[nodiscard]] std::unique_ptr<Reward> command_reward(const GrpoSection& section);
+[[nodiscard]] std::unique_ptr<Reward> http_reward(const GrpoSection& section);
+[[nodiscard]] std::unique_ptr<Reward> model_reward(const GrpoSection& section);
+[[nodiscard]] std::unique_ptr<Reward> function_reward(const GrpoSection& section);
+
+// Function of reward "function", one for the process; empty: none. Called by the thread that trains.
+using RewardFunction = std::function<std::vector<double>(std::span<const RewardSample> samples)>;
+void set_reward_function(RewardFunction function);
 
 }  // namespace quench

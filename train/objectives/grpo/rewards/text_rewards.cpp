@@ -78,7 +78,7 @@ class NumericMatch final : public Reward {
       const std::string answer = answer_of(sample.record, field_);
       const double wanted = last_number(answer);
       QUENCH_CHECK_AS(ErrorCode::corrupt, std::isfinite(wanted),
-                      "grpo.reward numeric_match: field \"{}\" of a record is {}, which holds no number; correct the "
+                      "grpo.rewards numeric_match: field \"{}\" of a record is {}, which holds no number; correct the "
                       "record, or set grpo.answer_field",
                       field_, Json(answer).dump());
       rewards.push_back(std::abs(last_number(sample.completion) - wanted) <= tolerance_ ? 1 : 0);
@@ -95,7 +95,7 @@ class RegexReward final : public Reward {
  public:
   RegexReward(const std::string& pattern, std::string field) : field_(std::move(field)) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !pattern.empty(),
-                    "is empty; grpo.reward regex needs a regular expression, such as \"answer: ([0-9]+)\"");
+                    "is empty; reward regex needs a regular expression, such as \"answer: ([0-9]+)\"");
     try {
       pattern_.assign(pattern, std::regex::ECMAScript | std::regex::optimize);
     } catch (const std::regex_error& error) {
@@ -126,11 +126,11 @@ class RegexReward final : public Reward {
 std::string answer_of(const Json& record, const std::string& field) {
   const Json* answer = record.find(field);
   QUENCH_CHECK_AS(ErrorCode::corrupt, answer != nullptr && !answer->is_null(),
-                  "a record has no field \"{}\", by which grpo.reward judges; it has {}: set grpo.answer_field, or add "
+                  "a record has no field \"{}\", by which grpo.rewards judge; it has {}: set grpo.answer_field, or add "
                   "the field",
                   field, record.dump());
   QUENCH_CHECK_AS(ErrorCode::corrupt, !answer->is_object() && !answer->is_array(),
-                  "field \"{}\" of a record is {}, expected a text or a number for grpo.reward", field,
+                  "field \"{}\" of a record is {}, expected a text or a number for grpo.rewards", field,
                   answer->type_name());
   return answer->is_string() ? answer->as_string() : answer->dump();
 }

@@ -11,8 +11,10 @@
 namespace quench {
 namespace {
 
-// Sums over tokens, then their number, which is not reported, then figures of the step.
-constexpr std::array<const char*, 10> kNames = {"kl",
+// Sums over tokens, then their number, which is not reported, then figures of the step; those of each reward follow.
+constexpr std::array<const char*, 12> kNames = {"kl",
+                                                "clip_ratio/low_mean",
+                                                "clip_ratio/high_mean",
                                                 "clip_ratio/region_mean",
                                                 "sampling_logp_difference",
                                                 "tokens",
@@ -22,45 +24,89 @@ constexpr std::array<const char*, 10> kNames = {"kl",
                                                 "completions/mean_length",
                                                 "completions/clipped_ratio",
                                                 "frac_groups_skipped"};
-constexpr std::size_t kTokenSums = 3;
+constexpr std::size_t kTokenSums = 5;
 
 }  // namespace
 
-GrpoObjective::GrpoObjective(const nn::CausalLm& model, GrpoOptions options, std::unique_ptr<Reward> reward,
+GrpoObjective::GrpoObjective(const nn::CausalLm& model, GrpoOptions options, RewardSet rewards,
                              std::shared_ptr<const Tokenizer> tokenizer, ReferenceLosses reference)
     : model_(model),
       options_(std::move(options)),
-      reward_(std::move(reward)),
+      rewards_(std::move(rewards)),
       tokenizer_(std::move(tokenizer)),
       reference_(std::move(reference)) {}
 
 std::vector<std::string> GrpoObjective::metric_names() const {
-  return {kNames.begin(), kNames.end()};
+  std::vector<std::string> names = {kNames.begin(), kNames.end()};
+  for (const std::string& reward : rewards_.names()) {
+    names.push_back("rewards/" + reward + "/mean");
+    names.push_back("rewards/" + reward + "/std");
+  }
+  return names;
 }
 
-std::vector<Batch> GrpoObjective::step_batches(std::vector<Batch> data, std::int64_t step) {
+void GrpoObjective::sample(const std::vector<Batch>& data, std::int64_t step) {
+  rollout_step_ = 0;
   std::vector<RolloutPrompt> prompts;
   std::vector<std::vector<Completion>> groups;
   options_.ranks.with_whole_weights([&] {
     prompts = rollout_prompts(data, *tokenizer_);
     groups = sample_completions(model_, prompts, options_.rollout, step, *tokenizer_);
   });
-  std::vector<double> rewards;
+  RewardScores scores;
   options_.ranks.together("rewards", [&] {
     std::vector<RewardSample> judged;
     for (std::size_t p = 0; p < prompts.size(); ++p)
       for (const Completion& completion : groups[p])
         judged.push_back({prompts[p].text, completion.text, prompts[p].record});
-    if (!judged.empty()) rewards = reward_->score(judged);
-    QUENCH_CHECK(rewards.size() == judged.size(), "{} rewards of {} completions", rewards.size(), judged.size());
+    scores = rewards_.score(judged);
   });
-  rollout_ = judged_samples(prompts, std::move(groups), rewards, options_.advantages, options_.ranks);
+  texts_.clear();
+  for (std::size_t p = 0, at = 0; p < prompts.size(); ++p)
+    for (const Completion& completion : groups[p]) {
+      if (std::ssize(texts_) == options_.logged) break;
+      SampledText& text = texts_.emplace_back();
+      text.prompt = prompts[p].text;
+      text.text = completion.text;
+      text.tokens = completion.tokens;
+      text.figures = {{"reward", scores.total[at]}, {"length", completion.tokens.size()}, {"ended", completion.ended}};
+      if (const std::vector<std::string> names = rewards_.names(); names.size() > 1)
+        for (std::size_t r = 0; r < names.size(); ++r)
+          text.figures.emplace_back("rewards/" + names[r], scores.parts[r][at]);
+      ++at;
+    }
+  rollout_ = judged_samples(prompts, std::move(groups), scores, options_.advantages, options_.ranks);
+  rollout_step_ = step;
+}
+
+std::vector<Batch> GrpoObjective::step_batches(std::vector<Batch> data, std::int64_t step) {
+  const std::int64_t first = step - (step - 1) % options_.iterations;
+  if (first == step)
+    sample(data, step);
+  else
+    texts_.clear();
+  QUENCH_CHECK_AS(ErrorCode::corrupt, rollout_step_ == first,
+                  "step {} trains on the completions of step {}, which the checkpoint does not hold", step, first);
   std::vector<RolloutSequence> sequences;
   for (const PolicySample& sample : rollout_.samples) sequences.push_back({sample.prompt, sample.completion.tokens});
   RolloutBatches packed = pack_rollouts(sequences, options_.micro_batch_size, options_.rollout.sequence_tokens);
   options_.ranks.even_out(packed);
   members_ = std::move(packed.members);
   return std::move(packed.batches);
+}
+
+std::string GrpoObjective::state(std::int64_t step) const {
+  const bool is_read = rollout_step_ > 0 && step % options_.iterations != 0;
+  return is_read ? write_samples(rollout_, rollout_step_, options_.ranks) : std::string();
+}
+
+void GrpoObjective::restore(std::string_view state) {
+  rollout_step_ = 0;
+  texts_.clear();
+  if (state.empty()) return;
+  StoredSamples stored = read_samples(state, options_.ranks);
+  rollout_ = std::move(stored.samples);
+  rollout_step_ = stored.step;
 }
 
 std::int64_t GrpoObjective::units(const Batch& batch) const {
@@ -112,8 +158,9 @@ Tensor GrpoObjective::derivatives(const ObjectiveInput& in, const LabelledRows& 
         options_.loss,
         {.logps = logps, .old = sample.completion.logps, .reference = reference, .advantage = sample.advantage});
     sum += terms.loss;
-    const std::array<double, kTokenSums + 1> more = {terms.divergence, terms.clipped, terms.difference,
-                                                     static_cast<double>(count)};
+    const std::array<double, kTokenSums + 1> more = {terms.divergence,   terms.clipped_low,
+                                                     terms.clipped_high, terms.clipped_low + terms.clipped_high,
+                                                     terms.difference,   static_cast<double>(count)};
     for (std::size_t i = 0; i < more.size(); ++i) sums[i] += more[i];
     // By cross-entropies, which are negative log-probabilities.
     for (std::int64_t t = 0; t < count; ++t)
@@ -123,7 +170,7 @@ Tensor GrpoObjective::derivatives(const ObjectiveInput& in, const LabelledRows& 
   const auto scaled = [&](double x) { return static_cast<float>(x * static_cast<double>(scale)); };
   value.copy_from(Tensor::from_values<float>({1}, std::array{scaled(sum)}));
   if (metrics.defined()) {
-    std::vector<float> values(kNames.size(), 0.0f);
+    std::vector<float> values(static_cast<std::size_t>(metrics.numel()), 0.0f);
     std::ranges::transform(sums, values.begin(), scaled);
     metrics.copy_from(Tensor::from_values<float>({std::ssize(values)}, values));
   }
@@ -139,6 +186,11 @@ std::vector<double> GrpoObjective::reported(std::vector<double> means) const {
   const RolloutFigures& of = rollout_.figures;
   const std::array<double, 7> figures = {kNone, of.reward, of.reward_std, of.zero_std, of.length, of.cut, of.skipped};
   std::ranges::copy(figures, means.begin() + kTokenSums);
+  std::size_t next = kNames.size();
+  for (std::size_t r = 0; r < of.part_means.size(); ++r) {
+    means[next++] = of.part_means[r];
+    means[next++] = of.part_stds[r];
+  }
   return means;
 }
 

@@ -1,5 +1,6 @@
 #include "recipes/base_kernels.h"
 #include "train/objectives/entries.h"
+#include "train/objectives/grpo/run/best_of.h"
 #include "train/objectives/grpo/run/grpo_objective.h"
 #include "train/rollouts/rollout_setup.h"
 #include "train/session/frozen_model.h"
@@ -43,25 +44,24 @@ class GrpoRun final : public RunObjective {
                                  .epsilon_high = section.epsilon_high.value_or(section.epsilon),
                                  .max_completion_length = section.max_completion_length},
                         .advantages = {.scale = section.scale_rewards, .baseline = section.baseline},
-                        .rollout = {.generations = section.num_generations,
-                                    .max_tokens = section.max_completion_length,
-                                    .sequence_tokens = config.data.seq_len,
-                                    .sampling = {.temperature = section.temperature,
-                                                 .top_k = section.top_k,
-                                                 .top_p = section.top_p,
-                                                 .min_p = section.min_p,
-                                                 .seed = static_cast<std::uint64_t>(config.training.seed)}},
+                        .rollout = grpo_rollout(config),
                         .micro_batch_size = config.training.micro_batch_size,
+                        .iterations = section.num_iterations,
+                        .logged = section.log_completions,
                         .ranks = rollout_ranks(session)};
     std::shared_ptr<const Tokenizer> tokenizer;
     if (inputs != nullptr) {
       tokenizer = inputs->data.tokenizer;
       QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer != nullptr,
-                      "grpo.reward judges texts, and token shards without a tokenizer have none; set data.tokenizer");
+                      "grpo.rewards judge texts, and token shards without a tokenizer have none; set data.tokenizer");
       options.rollout.stop_tokens = rollout_stop_tokens(session, inputs->data);
     }
-    objective_.emplace(session.model(), std::move(options), reward_table().require(section.reward).make(section),
-                       std::move(tokenizer), section.beta > 0 ? make_reference(session) : ReferenceLosses());
+    RewardSet rewards(section);
+    if (inputs != nullptr)
+      distributed::together(session.ranks(), "rewards",
+                            [&] { rewards.open(session.device(), session.model().options().dtype); });
+    objective_.emplace(session.model(), std::move(options), std::move(rewards), std::move(tokenizer),
+                       section.beta > 0 ? make_reference(session) : ReferenceLosses());
   }
   [[nodiscard]] Objective* training() noexcept override { return &*objective_; }
 

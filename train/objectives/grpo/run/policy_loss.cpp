@@ -16,15 +16,16 @@ double mean_of(std::span<const double> values) {
 // -min(r A, clip(r) A) of a ratio r, with its derivative by log r.
 struct ClippedTerm {
   double loss = 0, derivative = 0;
-  bool clipped = false;
+  bool low = false, high = false;  // clipped there
 };
 
 ClippedTerm clipped_term(double log_ratio, double advantage, const PolicyLossOptions& options) {
   const double ratio = std::exp(log_ratio), low = 1 - options.epsilon_low, high = 1 + options.epsilon_high;
   const double plain = ratio * advantage, bounded = std::clamp(ratio, low, high) * advantage;
   ClippedTerm term{.loss = -std::min(plain, bounded)};
-  term.clipped = (ratio < low && advantage < 0) || (ratio > high && advantage > 0);
-  if (!term.clipped) term.derivative = -plain;
+  term.low = ratio < low && advantage < 0;
+  term.high = ratio > high && advantage > 0;
+  if (!term.low && !term.high) term.derivative = -plain;
   return term;
 }
 
@@ -57,7 +58,8 @@ PolicyTerms policy_loss(const PolicyLossOptions& options, const PolicyTokens& to
     }
     terms.loss += weight * loss;
     terms.derivatives[t] = weight * derivative;
-    terms.clipped += term.clipped ? 1 : 0;
+    terms.clipped_low += term.low ? 1 : 0;
+    terms.clipped_high += term.high ? 1 : 0;
     terms.difference += std::abs(log_ratio);
   }
   return terms;

@@ -30,8 +30,8 @@ struct PolicyTerms {
   // The step's loss is the sum over completions, divided by their number (grpo, dr_grpo) or that of all tokens (dapo).
   double loss = 0;
   std::vector<double> derivatives;  // derivatives of `loss` by each of `logps`
-  // Sums over tokens: divergence, clipped ratios that the advantage asked to pass, |logp - old|.
-  double divergence = 0, clipped = 0, difference = 0;
+  // Sums over tokens: divergence, ratios below and above the bounds that the advantage asked to pass, |logp - old|.
+  double divergence = 0, clipped_low = 0, clipped_high = 0, difference = 0;
 };
 
 [[nodiscard]] PolicyTerms policy_loss(const PolicyLossOptions& options, const PolicyTokens& tokens);
