@@ -38,6 +38,15 @@ class Trainer:
       callbacks: each is called with every record of the run, after the step that made it: a dict with "kind"
         ("step", "evaluation", "sample", "health" or "event") and the keys of the files in the run's ``metrics``
         folder. An exception leaves the run between two steps.
+      reward: function of ``grpo.rewards: function``, called once in a step with a list of samples, dicts of "prompt",
+        "completion" and "record" (the other fields of the prompt's record); it returns a number for each, or None for
+        no reward. An exception ends the run after the state of the last step is saved. ::
+
+            def reward(samples):
+                return [len(sample["completion"]) for sample in samples]
+
+            quench.Trainer(config, {"grpo.rewards": "function"}, reward=reward)
+
       device: "auto", "cpu", "cuda" or "cuda:N".
       quiet: no progress on standard output; warnings remain.
 
@@ -52,6 +61,7 @@ class Trainer:
         data: Iterable[str | Mapping[str, Any]] | None = None,
         validation: Iterable[str | Mapping[str, Any]] | None = None,
         callbacks: Iterable[Callback] = (),
+        reward: Callable[[list[Record]], Iterable[float | None]] | None = None,
         device: str = "auto",
         quiet: bool = False,
     ) -> None:
@@ -60,7 +70,7 @@ class Trainer:
         keys = dict(overrides or {})
         if data is not None or validation is not None:
             # Mistakes of the config come before any record is read.
-            checked = _quench._read_config(source, document, _arguments(keys))
+            checked = _quench._read_config(source, document, _arguments(keys), reward)
             cache = pathlib.Path(checked["data"]["cache"])
             if data is not None:
                 keys["data.train"] = [str(_write_records(data, cache, "data"))]
@@ -69,7 +79,7 @@ class Trainer:
         self.callbacks: list[Callback] = list(callbacks)
         self.result: Record | None = None
         """Result of end(), or None before."""
-        self._run = _quench._Trainer(source, document, _arguments(keys), device, quiet)
+        self._run = _quench._Trainer(source, document, _arguments(keys), device, quiet, reward)
         self._tell()
 
     def step(self) -> Record | None:

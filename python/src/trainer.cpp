@@ -1,6 +1,9 @@
 // quench._Trainer: a training run step by step; quench/trainer.py adds callbacks and data.
 
 #include <deque>
+#include <limits>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "core/system/log.h"
@@ -10,6 +13,7 @@
 #include "train/check/load.h"
 #include "train/doctor/kernel_check.h"
 #include "train/metrics/json_lines_sink.h"
+#include "train/objectives/grpo/rewards/reward.h"
 #include "train/plan/run_check.h"
 #include "train/run/trainer.h"
 #include "train/session/parallel_setup.h"
@@ -107,6 +111,40 @@ class TrainerHandle {
   bool ended_ = false;
 };
 
+// Reward "function" of a Python callable: a list of dicts in, a list of numbers or None out. Empty for None.
+RewardFunction reward_function(const nb::object& callable) {
+  if (callable.is_none()) return {};
+  // Copies of the function do not touch the reference count, which needs the GIL.
+  const std::shared_ptr<nb::object> shared(new nb::object(callable), [](nb::object* object) {
+    const nb::gil_scoped_acquire gil;
+    delete object;
+  });
+  return [shared](std::span<const RewardSample> samples) {
+    const nb::gil_scoped_acquire gil;
+    nb::list list;
+    for (const RewardSample& sample : samples) list.append(to_python(to_json(sample)));
+    std::vector<double> rewards;
+    for (const nb::handle reward : (*shared)(list)) {
+      double value = std::numeric_limits<double>::quiet_NaN();
+      QUENCH_CHECK(reward.is_none() || nb::try_cast(reward, value),
+                   "reward: item {} of the function's result is {}, "
+                   "expected a number, or None for none",
+                   rewards.size(), nb::repr(reward).c_str());
+      rewards.push_back(value);
+    }
+    return rewards;
+  };
+}
+
+// Function of runs that are made while it lives.
+class RewardFunctionScope {
+ public:
+  explicit RewardFunctionScope(RewardFunction function) { set_reward_function(std::move(function)); }
+  ~RewardFunctionScope() { set_reward_function({}); }
+  RewardFunctionScope(const RewardFunctionScope&) = delete;
+  RewardFunctionScope& operator=(const RewardFunctionScope&) = delete;
+};
+
 // `config`: a file or a name, or what a nonempty `document` is called in messages.
 RunConfig read(const std::string& config, const std::string& document, const std::vector<std::string>& overrides,
                const CheckOptions& options = {}) {
@@ -116,8 +154,10 @@ RunConfig read(const std::string& config, const std::string& document, const std
 
 // Steps of `quench train` before its run.
 TrainerHandle* make_trainer(const std::string& config, const std::string& document,
-                            const std::vector<std::string>& overrides, const std::string& device_name, bool quiet) {
+                            const std::vector<std::string>& overrides, const std::string& device_name, bool quiet,
+                            const nb::object& reward) {
   int stopped = 0;
+  const RewardFunctionScope rewards(reward_function(reward));
   try {
     return without_gil([&] {
       RunConfig run = read(config, document, overrides);
@@ -142,7 +182,8 @@ TrainerHandle* make_trainer(const std::string& config, const std::string& docume
 
 // The config with every key, not its data and files.
 nb::object read_config(const std::string& config, const std::string& document,
-                       const std::vector<std::string>& overrides) {
+                       const std::vector<std::string>& overrides, const nb::object& reward) {
+  const RewardFunctionScope rewards(reward_function(reward));
   const CheckOptions options{.data = false, .files = false, .plugins = false};
   return to_python(to_json(without_gil([&] { return read(config, document, overrides, options); })));
 }
@@ -150,10 +191,11 @@ nb::object read_config(const std::string& config, const std::string& document,
 }  // namespace
 
 void bind_trainer(nb::module_& module) {
-  module.def("_read_config", read_config, nb::arg("config"), nb::arg("document"), nb::arg("overrides"));
+  module.def("_read_config", read_config, nb::arg("config"), nb::arg("document"), nb::arg("overrides"),
+             nb::arg("reward").none());
   nb::class_<TrainerHandle>(module, "_Trainer")
       .def(nb::new_(&make_trainer), nb::arg("config"), nb::arg("document"), nb::arg("overrides"), nb::arg("device"),
-           nb::arg("quiet"))
+           nb::arg("quiet"), nb::arg("reward").none())
       .def("step", &TrainerHandle::step)
       .def("end", &TrainerHandle::end)
       .def("take_records", &TrainerHandle::take_records)

@@ -69,6 +69,35 @@ class TrainerTest(unittest.TestCase):
         make("of_records", data=RECORDS).run()
         self.assertEqual(support.losses("of_records"), support.losses("of_file"))
 
+    def test_reward_of_a_function(self):
+        prompts = [{"prompt": f"q{i}", "answer": i} for i in range(8)]
+        keys = {"grpo.rewards": "function", "grpo.num_generations": 4, "grpo.max_completion_length": 4,
+                "grpo.log_completions": 1}
+        seen = []
+
+        def reward(samples):
+            seen.extend(samples)
+            return [None if s["record"]["answer"] == 0 else len(s["completion"]) for s in samples]
+
+        with make("rewarded", keys, steps=2, data=prompts, reward=reward) as trainer:
+            records = list(trainer)
+        self.assertEqual(len(seen), 2 * 2 * 4)  # steps, prompts, completions
+        self.assertEqual(set(seen[0]), {"prompt", "completion", "record"})
+        own = [len(s["completion"]) for s in seen[:8] if s["record"]["answer"] != 0]
+        self.assertAlmostEqual(records[0]["objective"]["reward"], sum(own) / len(own), places=6)
+
+        def fail(samples):
+            raise ZeroDivisionError("no reward")
+
+        with self.assertRaisesRegex(ZeroDivisionError, "no reward"):
+            make("failing", keys, steps=2, data=prompts, reward=fail).run()
+        with self.assertRaisesRegex(quench.Error, "one for each"):
+            make("short", keys, steps=2, data=prompts, reward=lambda samples: [1.0]).run()
+        with self.assertRaisesRegex(quench.Error, "expected a number"):
+            make("texts", keys, steps=2, data=prompts, reward=lambda samples: ["a"] * len(samples)).run()
+        with self.assertRaisesRegex(quench.Error, "Python module"):
+            make("none", keys, steps=2, data=prompts)
+
     def test_callback_that_raises_leaves_the_run_between_steps(self):
         support.trained()
 
