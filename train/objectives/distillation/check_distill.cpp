@@ -85,6 +85,41 @@ void check_hidden(Checker& checker) {
     }
 }
 
+void check_on_policy(Checker& checker) {
+  const RunConfig& config = checker.config();
+  const DistillSection &distill = *distill_section(config), unset;
+  if (!checker.usable({"distill.on_policy"})) return;
+  if (distill.on_policy == 0) {
+    for (const auto& [key, changed] :
+         {std::pair("distill.max_completion_length", distill.max_completion_length != unset.max_completion_length),
+          {"distill.sampling_temperature", distill.sampling_temperature != unset.sampling_temperature},
+          {"distill.log_completions", distill.log_completions != unset.log_completions}})
+      if (changed && checker.usable({key})) checker.report(key, "has no effect without distill.on_policy");
+    return;
+  }
+  if (!distill.targets.empty() && checker.usable({"distill.targets"}))
+    checker.report("distill.on_policy",
+                   "{}, but stored targets (distill.targets) hold none of sampled answers; set one", distill.on_policy);
+  if (config.data.packing && !config.data.multipack && checker.usable({"data.packing", "data.multipack"}))
+    checker.report("data.multipack",
+                   "false, and a slice of packed documents may begin within a prompt, which distill.on_policy answers; "
+                   "set it to true, or data.packing to false");
+  if (distill.ratio < 1 && checker.usable({"distill.ratio"}))
+    checker.report("distill.ratio",
+                   "{}, but cross-entropy with the student's own answers (distill.on_policy) has no right answer; set "
+                   "it to 1",
+                   distill.ratio);
+  if (checker.usable({"distill.max_completion_length", "data.seq_len"}) &&
+      distill.max_completion_length >= config.data.seq_len)
+    checker.report("distill.max_completion_length",
+                   "{}, but prompt and answer share a sequence of data.seq_len {}; use fewer, or raise data.seq_len",
+                   distill.max_completion_length, config.data.seq_len);
+  if (config.parallel.expert > 1 && checker.usable({"parallel.expert"}))
+    checker.report("parallel.expert",
+                   "{}, but each process samples from whole weights (distill.on_policy); set it to 1",
+                   config.parallel.expert);
+}
+
 }  // namespace
 
 void check_distill(Checker& checker) {
@@ -95,6 +130,7 @@ void check_distill(Checker& checker) {
     checker.report("distill.beta", "{} has no effect on this distill.loss; it belongs to jensen_shannon", distill.beta);
   check_targets(checker);
   check_hidden(checker);
+  check_on_policy(checker);
   if (!checker.usable({"distill.teacher"})) return;
   const bool base = distill.teacher == kBaseTeacher, initial = distill.teacher == kInitialTeacher;
   if (base && !config.lora) {

@@ -37,6 +37,17 @@ void add_distill_fields(Fields& fields) {
             "Tokens of a stored target; the others count as one outcome, with their joint probability.");
   add_field(fields, "distill.targets_dtype", QUENCH_OBJECTIVE_MEMBER(DistillSection, targets_dtype),
             one_of({"f16", "f32"}), guarded, "Dtype of stored log-probabilities.");
+  add_field(
+      fields, "distill.on_policy", QUENCH_OBJECTIVE_MEMBER(DistillSection, on_policy), between(0, 1), guarded,
+      "Share of steps that train on answers which the student samples to the prompts of the data, in place of the "
+      "data's answers (GKD's lambda); drawn by training.seed and the step.");
+  add_field(fields, "distill.max_completion_length", QUENCH_OBJECTIVE_MEMBER(DistillSection, max_completion_length),
+            at_least(1), guarded,
+            "Most tokens of a sampled answer, fewer where prompt and answer would exceed data.seq_len.");
+  add_field(fields, "distill.sampling_temperature", QUENCH_OBJECTIVE_MEMBER(DistillSection, sampling_temperature),
+            above(0), guarded, "Temperature of sampled answers.");
+  add_field(fields, "distill.log_completions", QUENCH_OBJECTIVE_MEMBER(DistillSection, log_completions), at_least(0),
+            free, "Sampled answers that a logged step adds to samples.jsonl, TensorBoard and the log.");
   add_field(fields, "distill.hidden.weight", QUENCH_OBJECTIVE_MEMBER(DistillSection, hidden.weight), at_least(0),
             guarded, "Weight of the loss on hidden states after decoder layers, which is added to the loss; 0: none.");
   add_field(fields, "distill.hidden.layers", QUENCH_OBJECTIVE_MEMBER(DistillSection, hidden.layers), between(0, 65535),

@@ -42,6 +42,10 @@ struct DistillSection {
   std::int64_t top_k = 64;           // tokens of a stored target
   DType targets_dtype = DType::f16;  // dtype of stored log-probabilities: f16 or f32
   Hidden hidden;
+  double on_policy = 0;  // share of steps on the student's own samples
+  std::int64_t max_completion_length = 256;
+  double sampling_temperature = 1;
+  std::int64_t log_completions = 2;
 
   friend bool operator==(const DistillSection&, const DistillSection&) = default;
 };

@@ -23,6 +23,9 @@ std::string describe(const RunConfig& config) {
     text += fmt::format(
         ", {} x {} of hidden states of {}", distill.hidden.weight, enum_name(distill.hidden.loss),
         distill.hidden.layers.empty() ? "all layers" : fmt::format("{} layers", distill.hidden.layers.size()));
+  if (distill.on_policy > 0)
+    text += fmt::format(", {:.3g} of the steps on the student's own answers of at most {} tokens", distill.on_policy,
+                        distill.max_completion_length);
   if (distill.ratio != 1) text += fmt::format(", with {:.3g} of cross-entropy", 1 - distill.ratio);
   return text + "\n";
 }
@@ -46,7 +49,7 @@ std::string facts(const RunConfig& config) {
 
 ObjectiveEntry distillation_entry() {
   return {.name = "distill",
-          .summary = "divergence from a teacher's distribution, live or stored, and of hidden states",
+          .summary = "divergence from a teacher's distribution, live or stored, of hidden states, and on own samples",
           .section = objective_section<DistillSection>(
               "Training against a teacher's distribution (docs/guide/distillation.md). Off unless present.",
               add_distill_fields),
@@ -59,7 +62,10 @@ ObjectiveEntry distillation_entry() {
           .folders = folders,
           .describe = describe,
           .facts = facts,
-          .method = [](const RunConfig&) { return std::string("distillation"); },
+          .method =
+              [](const RunConfig& config) {
+                return std::string(distill_section(config)->on_policy > 0 ? "on-policy distillation" : "distillation");
+              },
           .qat_method = "QAD",
           .runtime = &kDistillRuntime};
 }
