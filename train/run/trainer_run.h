@@ -78,7 +78,7 @@ struct Trainer::Run {
   [[nodiscard]] bool log_due(std::int64_t step_number) const;
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr,
                 const std::optional<double>& expert_imbalance);
-  // Of a logged step.
+  // Texts of a logged step.
   void log_sampled_texts();
   [[nodiscard]] StepMetrics step_metrics(const GradientReport& report, const StepVerdict& verdict, double lr);
   // Over the steps since the last call.

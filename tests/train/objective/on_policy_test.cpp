@@ -46,7 +46,7 @@ struct OnPolicyCase {
     data.push_back(answered_batch(*tokenizer, {{"one", "1"}, {"thirteen", "thir"}}));
     data.push_back(answered_batch(*tokenizer, {{"a", "b"}, {"", "only targets"}}));
   }
-  // Of another seed than the student.
+  // A model of another seed than the student.
   [[nodiscard]] static std::unique_ptr<nn::CausalLm> other_model() {
     auto model = std::make_unique<nn::CausalLm>(testing::tiny_config(kByteModel), nn::ParameterOptions{});
     model->initialize(11);

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "core/system/check.h"
 #include "core/system/enum_names.h"
 #include "train/model_folder/model_card.h"
@@ -6,6 +8,9 @@
 
 namespace quench {
 namespace {
+
+constexpr std::array<ForeignKey, 1> kDistillAliases = {
+    {{"lmbda", "distill.on_policy", "share of steps on the student's own answers"}}};
 
 std::string describe(const RunConfig& config) {
   const DistillSection& distill = *distill_section(config);
@@ -53,6 +58,7 @@ ObjectiveEntry distillation_entry() {
           .section = objective_section<DistillSection>(
               "Training against a teacher's distribution (docs/guide/distillation.md). Off unless present.",
               add_distill_fields),
+          .aliases = kDistillAliases,
           .derive =
               [](RunConfig& config) {
                 DistillSection& distill = *distill_section(config);

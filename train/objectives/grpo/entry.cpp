@@ -1,9 +1,17 @@
+#include <array>
+
 #include "core/system/check.h"
 #include "train/objectives/entries.h"
 #include "train/objectives/grpo/grpo_section.h"
 
 namespace quench {
 namespace {
+
+constexpr std::array<ForeignKey, 4> kGrpoAliases = {
+    {{"reward_funcs", "grpo.rewards", "names, or an object of names with weights"},
+     {"reward_weights", "grpo.rewards", "an object of names with weights"},
+     {"mu", "grpo.num_iterations", ""},
+     {"num_completions_to_print", "grpo.log_completions", ""}}};
 
 // Names of the method for these settings: GSPO, RLOO, Dr. GRPO, DAPO, GRPO.
 std::string method(const RunConfig& config) {
@@ -35,6 +43,7 @@ ObjectiveEntry grpo_entry() {
               "Learning from rewards of sampled completions: GRPO, Dr. GRPO, DAPO, RLOO, GSPO "
               "(docs/guide/rewards.md). Off unless present.",
               add_grpo_fields),
+          .aliases = kGrpoAliases,
           .check = check_grpo,
           .records = [](const RunConfig&) { return AnswerRecords::prompts; },
           .steps_of_data = [](const RunConfig& config) { return grpo_section(config)->num_iterations; },

@@ -62,7 +62,7 @@ struct EnumNames<ImportanceLevel> {
 };
 
 struct GrpoSection {
-  // Of `quench best-of`.
+  // Output and model of `quench best-of`.
   struct BestOfAnswers {
     std::string file;               // written
     std::string model;              // that answers; empty: model.path

@@ -12,10 +12,10 @@
 namespace quench {
 
 struct OnPolicyOptions {
-  double share = 1;        // of the steps, drawn by the seed of sampling and the step
+  double share = 1;        // share of steps, drawn by the seed of sampling and the step
   RolloutOptions rollout;  // one completion of each prompt
   std::int64_t micro_batch_size = 1;
-  std::int64_t logged = 0;  // of sampled_texts()
+  std::int64_t logged = 0;  // number of sampled_texts()
   RolloutRanks ranks;
 };
 
@@ -49,7 +49,7 @@ class OnPolicyObjective final : public Objective {
   OnPolicyOptions options_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<SampledText> texts_;
-  std::array<double, 3> figures_{};  // of the step
+  std::array<double, 3> figures_{};  // figures of the last step
 };
 
 }  // namespace quench

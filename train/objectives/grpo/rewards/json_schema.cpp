@@ -38,7 +38,7 @@ std::vector<std::string> texts_of(const Json& value, const std::string& place, s
   return texts;
 }
 
-// Of UTF-8.
+// Characters of UTF-8.
 std::int64_t characters_in(const std::string& text) {
   return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }

@@ -13,7 +13,7 @@ namespace quench {
 namespace {
 
 constexpr std::string_view kScoreHead = "score";
-constexpr std::int64_t kPassTokens = 8192;  // of a forward pass, or one longer text
+constexpr std::int64_t kPassTokens = 8192;  // tokens of a forward pass, or one longer text
 
 class ModelReward final : public Reward {
  public:

@@ -24,7 +24,7 @@ class RewardSet {
     double weight = 1;
     std::unique_ptr<Reward> reward;
   };
-  // Those of the section; throws bad_config.
+  // The section's rewards; throws bad_config.
   explicit RewardSet(const GrpoSection& section);
   explicit RewardSet(std::vector<Part> parts) : parts_(std::move(parts)) {}
 

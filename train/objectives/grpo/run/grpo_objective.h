@@ -23,7 +23,7 @@ struct GrpoOptions {
   RolloutOptions rollout;
   std::int64_t micro_batch_size = 1;
   std::int64_t iterations = 1;  // steps over the same samples
-  std::int64_t logged = 0;      // of sampled_texts()
+  std::int64_t logged = 0;      // number of sampled_texts()
   RolloutRanks ranks;
 };
 
@@ -65,7 +65,7 @@ class GrpoObjective final : public Objective {
   ReferenceLosses reference_;
   PolicySamples rollout_;
   std::int64_t rollout_step_ = 0;                  // that rollout_ was sampled in; 0: none
-  std::vector<SampledText> texts_;                 // of rollout_
+  std::vector<SampledText> texts_;                 // texts of rollout_
   std::vector<std::vector<std::size_t>> members_;  // samples of each micro-batch
   Tensor reference_losses_;                        // cross-entropies of the prepared micro-batch, on the host
 };

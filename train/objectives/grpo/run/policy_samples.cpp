@@ -72,7 +72,7 @@ PolicySamples judged_samples(const std::vector<RolloutPrompt>& prompts, std::vec
                              const RewardScores& scores, const AdvantageOptions& options, const RolloutRanks& ranks) {
   PolicySamples result;
   std::vector<double> facts;
-  std::size_t first = 0;  // of the group
+  std::size_t first = 0;  // first completion of the group
   for (std::size_t p = 0; p < groups.size(); first += groups[p].size(), ++p) {
     const std::span<const double> own = std::span(scores.total).subspan(first, groups[p].size());
     for (std::size_t g = 0; g < own.size(); ++g) {
