@@ -211,6 +211,7 @@ TEST(GrpoRun, ContradictionsAreNamedBeforeTheRun) {
   refused("grpo.reward_pattern", {"--grpo.reward_pattern=("});
   refused("grpo.reward_command", {"--grpo.rewards=command", "--grpo.reward_pattern=null"});
   refused("grpo.num_generations", {"--grpo.num_generations=1"});
+  refused("names no reward", {"--grpo.rewards=[]", "--grpo.reward_pattern=null"});
   refused("names regex twice", {"--grpo.rewards=regex,regex"});
   refused("its weight", {R"(--grpo.rewards={"regex": "much"})"});
   refused("grpo.reward_url", {"--grpo.rewards=http", "--grpo.reward_pattern=null", "--grpo.reward_url=ftp://x"});

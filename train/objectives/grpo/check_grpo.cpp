@@ -24,6 +24,7 @@ void check_grpo(Checker& checker) {
     checker.report("parallel.expert", "{}, but each process samples from whole weights; set it to 1",
                    config.parallel.expert);
   if (!checker.usable({"grpo.rewards"})) return;
+  if (section.rewards.weights.empty()) checker.report("grpo.rewards", "names no reward; name one at least");
   std::vector<const RewardEntry*> rewards;
   for (const auto& [name, weight] : section.rewards.weights) rewards.push_back(&reward_table().require(name));
   const auto unused = [&](std::string_view key, bool changed) {

@@ -40,11 +40,9 @@ std::string Codec<RewardChoice>::type(const ValueRule&) {
 
 Json Codec<RewardChoice>::schema(const ValueRule&) {
   const Json name = Codec<std::string>::schema(reward_names());
-  const Json list = Json::Object{{"type", "array"}, {"items", name}, {"minItems", 1}};
-  const Json weights = Json::Object{{"type", "object"},
-                                    {"propertyNames", name},
-                                    {"additionalProperties", Json(Json::Object{{"type", "number"}})},
-                                    {"minProperties", 1}};
+  const Json list = Json::Object{{"type", "array"}, {"items", name}};
+  const Json weights = Json::Object{
+      {"type", "object"}, {"propertyNames", name}, {"additionalProperties", Json(Json::Object{{"type", "number"}})}};
   return Json(Json::Object{{"anyOf", Json::Array{name, list, weights}}});
 }
 
@@ -56,7 +54,7 @@ ReadError Codec<RewardChoice>::read(const Json& value, const ValueRule& rule, Re
   } else if (value.is_array()) {
     for (const Json& name : value.as_array())
       if (!error) error = add_reward(name, 1, choice);
-  } else if (value.is_object()) {
+  } else if (value.is_object() && !value.as_object().empty()) {
     for (const auto& [name, weight] : value.as_object()) {
       if (error) break;
       if (!weight.is_number() || !std::isfinite(weight.as_double()))
@@ -67,7 +65,6 @@ ReadError Codec<RewardChoice>::read(const Json& value, const ValueRule& rule, Re
   } else {
     return wrong_value(type(rule), value);
   }
-  if (!error && choice.weights.empty()) return wrong_value(type(rule), value);
   if (!error) target = std::move(choice);
   return error;
 }
