@@ -2,6 +2,7 @@
 
 #include "core/system/check.h"
 #include "core/system/enum_names.h"
+#include "train/config/section_enum_names.h"
 #include "train/model_folder/model_card.h"
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/entries.h"
