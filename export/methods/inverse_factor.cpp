@@ -16,6 +16,19 @@ void subtract(double* y, const double* x, double factor, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] -= factor * x[i];
 }
 
+constexpr std::int64_t kRowsAtOnce = 8;
+
+// y[0..n) -= factors[r] * x_r[0..n) over kRowsAtOnce rows x_r, `stride` apart, which stay in cache.
+void subtract_rows(double* y, const double* x, std::int64_t stride, const double* factors, std::int64_t n) {
+  static_assert(kRowsAtOnce == 8);
+  const double *x0 = x, *x1 = x0 + stride, *x2 = x1 + stride, *x3 = x2 + stride, *x4 = x3 + stride, *x5 = x4 + stride,
+               *x6 = x5 + stride, *x7 = x6 + stride;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i)
+    y[i] -= ((factors[0] * x0[i] + factors[1] * x1[i]) + (factors[2] * x2[i] + factors[3] * x3[i])) +
+            ((factors[4] * x4[i] + factors[5] * x5[i]) + (factors[6] * x6[i] + factors[7] * x7[i]));
+}
+
 // H = R R^T, last column first: Cholesky with reversed indices, a[i][j] = R[j][i] for j <= i (row i of `a`: row i of
 // R^T).
 void factorize(std::vector<double>& a, std::int64_t n, std::string_view name) {
@@ -34,8 +47,16 @@ void factorize(std::vector<double>& a, std::int64_t n, std::string_view name) {
     }
     // Earlier columns.
 #pragma omp parallel for schedule(dynamic, 8)
-    for (std::int64_t i = 0; i < begin; ++i)
-      for (std::int64_t k = end - 1; k >= begin; --k) subtract(a.data() + i * n, a.data() + k * n, a[k * n + i], i + 1);
+    for (std::int64_t i = 0; i < begin; ++i) {
+      double* row = a.data() + i * n;
+      std::int64_t k = begin;
+      for (; k + kRowsAtOnce <= end; k += kRowsAtOnce) {
+        double factors[kRowsAtOnce];
+        for (std::int64_t r = 0; r < kRowsAtOnce; ++r) factors[r] = a[(k + r) * n + i];
+        subtract_rows(row, a.data() + k * n, n, factors, i + 1);
+      }
+      for (; k < end; ++k) subtract(row, a.data() + k * n, a[k * n + i], i + 1);
+    }
   }
 }
 
@@ -55,7 +76,10 @@ Tensor inverse_factor(std::vector<double>& a, std::int64_t n, std::string_view n
       double* out = x.data() + (row - first) * width;
       if (row - first < width) out[row - first] = 1;
       const double* l = a.data() + row * n;
-      for (std::int64_t k = first; k < row; ++k) subtract(out, x.data() + (k - first) * width, l[k], width);
+      std::int64_t k = first;
+      for (; k + kRowsAtOnce <= row; k += kRowsAtOnce)
+        subtract_rows(out, x.data() + (k - first) * width, width, l + k, width);
+      for (; k < row; ++k) subtract(out, x.data() + (k - first) * width, l[k], width);
       for (std::int64_t c = 0; c < width; ++c) {
         out[c] /= l[row];
         u[(first + c) * n + row] = static_cast<float>(out[c]);
