@@ -5,9 +5,11 @@
 #include <limits>
 #include <map>
 
+#include "core/ops/elementwise.h"
 #include "core/ops/packed_linear.h"
 #include "core/ops/quantize/quantize.h"
 #include "export/methods/rtn.h"
+#include "export/methods/tuned_weight.h"
 
 namespace quench {
 namespace {
@@ -39,19 +41,25 @@ std::map<std::int64_t, float> amax_of_scaled(const std::vector<ScaledWeight>& we
   return most;
 }
 
-// After rounding with these factors.
-double rounding_error(const ScaledWeight& one, const float* factors, const Tensor& gram, std::optional<DType> stored,
-                      std::optional<float> shared_amax) {
-  const Tensor scaled = scaled_columns(one.weight, factors);
-  const PackedMatrix packed = pack(rtn(scaled, *one.scheme, one.name, stored, shared_amax), one.name);
-  const Tensor difference = Tensor::empty(scaled.shape(), DType::f32);
-  unpack({packed, difference});
-  const std::int64_t columns = scaled.size(1), count = scaled.numel();
-  const float* w = one.weight.data<float>();
+// Of `weight` f32 [N,K]; values are divided by `factors` [K], if any.
+double rounding_error(const Tensor& weight, const QuantizedWeight& quantized, std::string_view name,
+                      const float* factors, const Tensor& gram) {
+  const Tensor difference = Tensor::empty(weight.shape(), DType::f32);
+  unpack({pack(quantized, std::string(name)), difference});
+  const std::int64_t columns = weight.size(1), count = weight.numel();
+  const float* w = weight.data<float>();
   float* d = difference.data<float>();
 #pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) d[i] = w[i] - d[i] / factors[i % columns];
+  for (std::int64_t i = 0; i < count; ++i) d[i] = w[i] - (factors != nullptr ? d[i] / factors[i % columns] : d[i]);
   return output_error(difference, gram);
+}
+
+// f32 [K]: mean squares.
+Tensor mean_squares(const InputStatistics& inputs) {
+  const Tensor mean = Tensor::empty({inputs.columns()}, DType::f32);
+  for (std::int64_t c = 0; c < inputs.columns(); ++c)
+    mean.data<float>()[c] = static_cast<float>(inputs.squares().data<double>()[c] / static_cast<double>(inputs.rows()));
+  return mean;
 }
 
 }  // namespace
@@ -82,15 +90,38 @@ std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args) {
       const ScaledWeight& one = args.weights[i];
       if (one.scheme == nullptr) continue;
       const auto found = shared.find(one.expert);
-      error += rounding_error(one, s, gram, args.scale_dtype,
-                              found != shared.end() ? std::optional(found->second) : std::nullopt) /
-               energies[i];
+      const QuantizedWeight rounded = rtn(scaled_columns(one.weight, s), *one.scheme, one.name, args.scale_dtype,
+                                          found != shared.end() ? std::optional(found->second) : std::nullopt);
+      error += rounding_error(one.weight, rounded, one.name, s, gram) / energies[i];
     }
     if (!(error < least)) continue;
     least = error;
     best = step == 0 ? Tensor() : factors;  // r = 0: factors 1
   }
   return best.defined() ? std::optional(best) : std::nullopt;
+}
+
+QuantizedWeight awq_weight(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
+                           std::optional<DType> scale_dtype, std::optional<float> shared_amax,
+                           const InputStatistics* inputs) {
+  QuantizedWeight best = rtn(weight, scheme, name, scale_dtype, shared_amax);
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor gram = inputs != nullptr && inputs->rows() > 0 ? inputs->gram() : Tensor();
+  if (!gram.defined() || !grid_problem(scheme, "").empty()) return best;
+  Tensor wide = weight;
+  if (weight.dtype() != DType::f32) {
+    wide = Tensor::empty(weight.shape(), DType::f32);
+    cast({weight, wide});
+  }
+  double least = rounding_error(wide, best, name, nullptr, gram);
+  for (const Tensor& importance : {importance_of(*inputs), mean_squares(*inputs)}) {
+    QuantizedWeight searched = TunedWeight(weight, scheme, name, scale_dtype, shared_amax, importance).quantized();
+    const double error = rounding_error(wide, searched, name, nullptr, gram);
+    if (!(error < least)) continue;
+    least = error;
+    best = std::move(searched);
+  }
+  return best;
 }
 
 }  // namespace quench

@@ -9,4 +9,11 @@ namespace quench {
 // positive, finite; absent if none lowers the error. Requires the Gram matrix.
 [[nodiscard]] std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args);
 
+// A weight under its channel scales: of rtn() and, for scales of a row or group, of the scales of least squared error,
+// columns weighted by the squares of their mean absolute or of their root mean square inputs, the one with the least
+// error of outputs. Without a Gram matrix: rtn().
+[[nodiscard]] QuantizedWeight awq_weight(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
+                                         std::optional<DType> scale_dtype, std::optional<float> shared_amax,
+                                         const InputStatistics* inputs);
+
 }  // namespace quench

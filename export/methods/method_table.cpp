@@ -38,6 +38,9 @@ std::string smoothing_gptq_problem(const Scheme& scheme) {
 QuantizedWeight quantize_rtn(const WeightJob& job) {
   return rtn(job.weight, job.scheme, job.name, job.scale_dtype, job.shared_amax, job.importance, job.device);
 }
+QuantizedWeight quantize_awq(const WeightJob& job) {
+  return awq_weight(job.weight, job.scheme, job.name, job.scale_dtype, job.shared_amax, job.inputs);
+}
 QuantizedWeight quantize_hqq(const WeightJob& job) {
   return hqq(job.weight, job.scheme, job.name, job.scale_dtype);
 }
@@ -82,7 +85,7 @@ constexpr std::array kQuantizers = {
     Quantizer{.name = "awq",
               .summary = "activation-aware channel scales; calibrated",
               .problem = no_problem,
-              .quantize = quantize_rtn,
+              .quantize = quantize_awq,
               .scales = awq_scales,
               .scales_linear_outputs = true,
               .calibrated = true},
