@@ -157,6 +157,8 @@ if [ "$real" ]; then
     llama_tools
     "$venv/bin/python" tests/interop/compare_llama_quantize.py "$quench" "$venv-llama/bin" "$folder/llama-quantize" \
       "$folder/smollm2" "$folder/text.txt" "$folder/calibration.txt" || status=1
+    "$venv/bin/python" tests/interop/compare_llama_logits.py "$quench" "$venv-llama/bin" "$folder/llama-logits" \
+      "$folder/text.txt" "$folder/smollm2" || status=1
   fi
   if wanted llmcompressor; then
     quantizer_environment llmcompressor
