@@ -35,11 +35,8 @@ Inputs prepare(const InputStatistics& statistics, const GptqOptions& options, st
   if (options.activation_order)
     std::ranges::stable_sort(in.order, [&](std::int64_t a, std::int64_t b) { return diagonal(a) > diagonal(b); });
   in.dead.resize(static_cast<std::size_t>(columns));
-  double mean = 0;
-  for (std::int64_t c = 0; c < columns; ++c) {
-    in.dead[static_cast<std::size_t>(c)] = !(diagonal(c) > 0);
-    mean += static_cast<double>(diagonal(c)) / static_cast<double>(columns);
-  }
+  const double mean = statistics.mean_square_sum();
+  for (std::int64_t c = 0; c < columns; ++c) in.dead[static_cast<std::size_t>(c)] = !(diagonal(c) > 0);
   // Dead column: uncorrelated, without output error.
   std::vector<double> matrix(static_cast<std::size_t>(columns * columns));
 #pragma omp parallel for schedule(static)

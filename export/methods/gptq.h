@@ -15,7 +15,7 @@ namespace quench {
 [[nodiscard]] std::string gptq_problem(const OperandScheme& scheme);
 
 struct GptqOptions {
-  // Share of the mean diagonal, added to the Gram matrix's diagonal.
+  // Share of InputStatistics::mean_square_sum(), added to the Gram matrix's diagonal.
   double damping = 0.01;
   // Columns by decreasing input magnitude (act_order): scales of rows and groups are those of least squared error of
   // the original weight, a column's times 1 / (H^-1)_cc of the damped Gram matrix H; the storage order stays. Else a

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 
 #include "core/number/dtype.h"
 #include "core/ops/gemm.h"
@@ -14,7 +16,7 @@ InputStatistics::InputStatistics(std::int64_t columns, bool with_gram)
       squares_(Tensor::zeros({columns}, DType::f64)),
       with_gram_(with_gram) {}
 
-void InputStatistics::add(const Tensor& x, std::string_view layer) {
+void InputStatistics::add(const Tensor& x, std::string_view layer, std::span<const std::int64_t> first_rows) {
   const std::int64_t rows = x.size(0), columns = this->columns();
   QUENCH_CHECK(x.rank() == 2 && x.size(1) == columns, "InputStatistics: {}, expected {} columns", x.describe(),
                columns);
@@ -43,6 +45,12 @@ void InputStatistics::add(const Tensor& x, std::string_view layer) {
                     "calibration: the input of {} holds NaN or infinity", layer);
   rows_ += rows;
   if (!with_gram_) return;
+  dispatch<float, bfloat16>(host.dtype(), "InputStatistics", [&]<class T>() {
+    for (const std::int64_t row : first_rows) {
+      const T* values = host.data<T>() + row * columns;
+      std::transform(values, values + columns, std::back_inserter(first_), [](T value) { return float(value); });
+    }
+  });
   const bool first = !gram_.defined();
   if (first) gram_ = Tensor::empty({columns, columns}, DType::f32, x.device());
   gemm({.a = x, .b = x, .c = gram_, .transpose_a = true, .beta = first ? 0.0f : 1.0f});
@@ -56,8 +64,9 @@ void InputStatistics::divide(const Tensor& factors) {
     magnitude_.data<double>()[c] /= s[c];
     squares_.data<double>()[c] /= static_cast<double>(s[c]) * s[c];
   }
+  for (std::size_t i = 0; i < first_.size(); ++i) first_[i] /= s[i % static_cast<std::size_t>(columns)];
   if (!gram_.defined()) return;
-  gram_ = gram();
+  gram_ = gram_.to(Device{});
   float* g = gram_.data<float>();
 #pragma omp parallel for schedule(static)
   for (std::int64_t r = 0; r < columns; ++r)
@@ -77,7 +86,33 @@ float InputStatistics::amax() const {
 }
 
 Tensor InputStatistics::gram() const {
-  return gram_.defined() ? gram_.to(Device{}) : Tensor();
+  if (!gram_.defined()) return {};
+  const Tensor host = gram_.to(Device{});
+  const std::int64_t columns = this->columns(), tokens = std::ssize(first_) / columns;
+  const double first = squares_of_first();
+  if (!(first > 0)) return host;
+  const double length = static_cast<double>(rows_) / static_cast<double>(tokens);
+  const double weight = kFirstShare * std::min(length, squares_of_all() / first);
+  if (!(weight > 1)) return host;
+  const Tensor out = host.clone();
+  const Tensor rows = Tensor::from_values<float>({tokens, columns}, first_);
+  gemm({.a = rows, .b = rows, .c = out, .transpose_a = true, .alpha = static_cast<float>(weight - 1), .beta = 1.0f});
+  return out;
+}
+
+double InputStatistics::squares_of_first() const {
+  double sum = 0;
+  for (const float value : first_) sum += static_cast<double>(value) * value;
+  return sum;
+}
+
+double InputStatistics::squares_of_all() const {
+  return std::accumulate(squares_.data<double>(), squares_.data<double>() + columns(), 0.0);
+}
+
+double InputStatistics::mean_square_sum() const {
+  const double all = squares_of_all(), rest = all - squares_of_first();
+  return (rest > 1e-9 * all ? rest : all) / static_cast<double>(columns());
 }
 
 double output_error(const Tensor& difference, const Tensor& gram) {

@@ -49,7 +49,7 @@ class Calibration {
         }
         for (const QuantizedLayer& layer : layers_)
           any = any || (layer.tensor->layer.starts_with(prefix) && layer.choice.scheme != nullptr);
-        if (any) walk_.observe();
+        if (any) walk_.observe(observers);
         if (any && quantizer_.scales != nullptr) fuse_layer(i, observers);
         if (quantizer_.tunes_blocks) {
           observers.stop();

@@ -51,10 +51,16 @@ autograd::Variable LayerWalk::run(const Tensor& hidden, const nn::ForwardContext
   return autograd::add(residual, delta);
 }
 
-void LayerWalk::observe() const {
+void LayerWalk::observe(InputObservers& observers) const {
   const autograd::NoGrad no_grad;
   const MemoryScope scope(MemoryCategory::activations);
-  for (const Pass& pass : passes_) (void)run(pass.hidden, pass.context);
+  for (const Pass& pass : passes_) {
+    std::vector<std::int64_t> first;
+    for (const SequenceRange& one : pass.context.sequences) first.push_back(one.q_begin);
+    observers.begin_pass(pass.hidden.size(0), std::move(first));
+    (void)run(pass.hidden, pass.context);
+  }
+  observers.begin_pass(0, {});
 }
 
 void LayerWalk::advance() {

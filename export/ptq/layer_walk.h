@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "export/ptq/observers.h"
 #include "nn/decoder/causal_lm.h"
 
 namespace quench {
@@ -17,7 +18,7 @@ class LayerWalk {
 
   [[nodiscard]] std::int64_t layers() const noexcept { return static_cast<std::int64_t>(layers_.size()); }
   // Next layer for its observers; may be repeated.
-  void observe() const;
+  void observe(InputObservers& observers) const;
   // Next layer; its output replaces the hidden states.
   void advance();
   // Before the next layer is quantized, once: the reference states become its outputs.

@@ -7,20 +7,24 @@ namespace {
 
 class ObservedLinear final : public nn::LinearObserver {
  public:
-  ObservedLinear(std::string name, std::shared_ptr<std::vector<InputStatistics>> statistics)
+  ObservedLinear(std::string name, std::shared_ptr<std::vector<InputStatistics>> statistics,
+                 std::shared_ptr<const ObservedPass> pass)
       : LinearObserver(nn::high_precision_linear_kernel()),
         name_(std::move(name)),
-        statistics_(std::move(statistics)) {}
+        statistics_(std::move(statistics)),
+        pass_(std::move(pass)) {}
 
  private:
   [[nodiscard]] nn::Variable observe(const nn::Variable& x, const nn::Parameter& weight,
                                      const nn::Weight& bias) const override {
-    statistics_->front().add(x.value(), name_);
+    const bool whole = x.value().size(0) == pass_->tokens;
+    statistics_->front().add(x.value(), name_, whole ? std::span(pass_->first_rows) : std::span<const std::int64_t>());
     return wrapped().apply(x, weight, bias);
   }
 
   std::string name_;
   std::shared_ptr<std::vector<InputStatistics>> statistics_;
+  std::shared_ptr<const ObservedPass> pass_;
 };
 
 class ObservedExperts final : public nn::ExpertKernel {
@@ -70,7 +74,7 @@ InputObservers::Statistics InputObservers::make(const nn::Parameter& weight, std
 }
 
 void InputObservers::observe(const std::string& name, nn::Linear& layer) {
-  layer.set_kernel(std::make_shared<ObservedLinear>(name, make(layer.weight(), 1)));
+  layer.set_kernel(std::make_shared<ObservedLinear>(name, make(layer.weight(), 1), pass_));
   layers_.push_back(&layer);
 }
 

@@ -12,6 +12,11 @@
 
 namespace quench {
 
+struct ObservedPass {
+  std::int64_t tokens = 0;
+  std::vector<std::int64_t> first_rows;
+};
+
 // By weight: one entry, or one per expert.
 class InputObservers {
  public:
@@ -23,6 +28,11 @@ class InputObservers {
   // Until stop() or destruction; GEMMs run unquantized.
   void observe(const std::string& name, nn::Linear& layer);
   void observe(const std::string& name, nn::ExpertLinear& layer);
+  // Tokens of the passes that follow, and which are the first ones of sequences, for linear layers with as many inputs
+  // (InputStatistics::add()).
+  void begin_pass(std::int64_t tokens, std::vector<std::int64_t> first_rows) {
+    *pass_ = {tokens, std::move(first_rows)};
+  }
   // Statistics are kept.
   void stop();
   [[nodiscard]] InputStatistics& of(const nn::Parameter& weight, std::int64_t expert = 0) const;
@@ -32,6 +42,7 @@ class InputObservers {
   [[nodiscard]] Statistics make(const nn::Parameter& weight, std::int64_t experts);
 
   bool with_gram_;
+  std::shared_ptr<ObservedPass> pass_ = std::make_shared<ObservedPass>();
   std::map<const nn::Parameter*, Statistics> statistics_;
   std::vector<nn::Linear*> layers_;
   std::vector<nn::ExpertLinear*> experts_;

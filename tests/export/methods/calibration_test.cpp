@@ -1,5 +1,7 @@
 // Quantization methods on single weights: GPTQ, AWQ, SmoothQuant, HQQ and the statistics of inputs that they use.
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "export/methods/awq.h"
@@ -69,6 +71,32 @@ TEST(InputStatistics, CoverAllInputs) {
     EXPECT_EQ(error.code(), ErrorCode::nonfinite);
     EXPECT_THAT(error.what(), HasSubstr("layers.3.up_proj"));
   }
+}
+
+TEST(InputStatistics, FirstTokensOfSequencesHaveAShareOfTheGramMatrix) {
+  constexpr std::int64_t length = 64;
+  const auto statistics = [&](float first) {
+    const Tensor x = Tensor::empty({2 * length, 2}, DType::f32);
+    std::fill_n(x.data<float>(), x.numel(), 1.0f);
+    for (const std::int64_t row : {std::int64_t{0}, length}) {
+      x.data<float>()[2 * row] = first;
+      x.data<float>()[2 * row + 1] = 0;
+    }
+    InputStatistics s(2, true);
+    s.add(x, "layer", std::array{std::int64_t{0}, length});
+    EXPECT_DOUBLE_EQ(s.mean_square_sum(), 2 * (length - 1));
+    return s;
+  };
+  const double rest = 2 * (length - 1), weight = InputStatistics::kFirstShare * length;
+  EXPECT_FLOAT_EQ(statistics(1).gram().data<float>()[0], static_cast<float>(rest + 2 * weight));  // by their number
+  EXPECT_FLOAT_EQ(statistics(1).gram().data<float>()[3], static_cast<float>(rest));
+  const double share = InputStatistics::kFirstShare * (2 * rest + 2 * 2.25);
+  EXPECT_FLOAT_EQ(statistics(1.5).gram().data<float>()[0], static_cast<float>(rest + share));  // by their squares
+  EXPECT_FLOAT_EQ(statistics(100).gram().data<float>()[0], static_cast<float>(rest + 2e4));    // enough without
+  InputStatistics divided = statistics(1);
+  divided.divide(Tensor::from_values<float>({2}, std::array{2.0f, 0.5f}));
+  EXPECT_DOUBLE_EQ(divided.mean_square_sum(), (rest / 4 + rest * 4) / 2);
+  EXPECT_FLOAT_EQ(divided.gram().data<float>()[0], static_cast<float>(rest / 4 + weight * 2 / 4));
 }
 
 TEST(InverseFactor, IsTheCholeskyFactorOfTheInverse) {

@@ -95,7 +95,8 @@ class CalibratedModel : public ::testing::Test {
 TEST_F(CalibratedModel, LayerWalkMatchesForwardPass) {
   LayerWalk walk(model_, sequences_);
   ASSERT_EQ(walk.layers(), 2);
-  walk.observe();
+  InputObservers observers(false);
+  walk.observe(observers);
   walk.advance();
   walk.advance();
   EXPECT_LT(distance(walk.final_states().front(), hidden()), 1e-6);
