@@ -41,7 +41,7 @@ std::map<std::int64_t, float> amax_of_scaled(const std::vector<ScaledWeight>& we
   return most;
 }
 
-// Of `weight` f32 [N,K]; values are divided by `factors` [K], if any.
+// Output error of `quantized`, values divided by `factors` [K] if any, against `weight` f32 [N,K].
 double rounding_error(const Tensor& weight, const QuantizedWeight& quantized, std::string_view name,
                       const float* factors, const Tensor& gram) {
   const Tensor difference = Tensor::empty(weight.shape(), DType::f32);

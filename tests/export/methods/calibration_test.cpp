@@ -211,6 +211,19 @@ TEST(Awq, ScalesLowerTheErrorOfOutputs) {
   EXPECT_FALSE(awq_scales({{{"w", w, nullptr}}, inputs}).has_value());
 }
 
+TEST(Awq, ScalesOfWeightsAreThoseOfLessOutputError) {
+  const Tensor w = normal_weight({48, 256}, DType::f32);
+  const InputStatistics inputs = statistics_of(correlated_inputs(600, 256)), none(256, true);
+  for (const char* name : {"int3_weight_only_g64", "nvfp4_weight_only"}) {
+    const OperandScheme& scheme = find_scheme(name)->weights;
+    const double nearest = error_of(w, rtn(w, scheme, "w"), inputs);
+    EXPECT_LT(error_of(w, awq_weight(w, scheme, "w", {}, {}, &inputs), inputs), 0.95 * nearest) << name;
+    EXPECT_TRUE(equal_bytes(awq_weight(w, scheme, "w", {}, {}, &none).codes, rtn(w, scheme, "w").codes)) << name;
+  }
+  const OperandScheme& binary = find_scheme("binary_weight_only_g64")->weights;  // has no such scales
+  EXPECT_TRUE(equal_bytes(awq_weight(w, binary, "w", {}, {}, &inputs).codes, rtn(w, binary, "w").codes));
+}
+
 // NVFP4's global scale belongs to an expert: a larger other one changes nothing.
 TEST(Awq, ExpertsHaveTheirOwnAmax) {
   const InputStatistics inputs = statistics_of(correlated_inputs(600, 256));
