@@ -33,14 +33,20 @@ class OpLaunch {
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                   Arguments&&... arguments) const {
-    run(kernel, grid, block, shared_bytes, false, std::forward<Arguments>(arguments)...);
+    run(kernel, grid, block, shared_bytes, false, 1, std::forward<Arguments>(arguments)...);
   }
 
   // PDL launch, for kernels that call pdl_wait() (pdl.cuh); ordinary above kFewRows output `rows`.
   template <class... Parameters, class... Arguments>
   void early(std::int64_t rows, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
              Arguments&&... arguments) const {
-    run(kernel, grid, block, shared_bytes, rows <= kFewRows && code_capability(device()) >= kPdlCapability,
+    early_clusters(rows, 1, kernel, grid, block, shared_bytes, std::forward<Arguments>(arguments)...);
+  }
+  // In clusters of so many CTAs along x.
+  template <class... Parameters, class... Arguments>
+  void early_clusters(std::int64_t rows, unsigned cluster, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                      std::size_t shared_bytes, Arguments&&... arguments) const {
+    run(kernel, grid, block, shared_bytes, rows <= kFewRows && code_capability(device()) >= kPdlCapability, cluster,
         std::forward<Arguments>(arguments)...);
   }
 
@@ -58,19 +64,26 @@ class OpLaunch {
   static constexpr int kPdlCapability = 90;
 
   template <class... Parameters, class... Arguments>
-  void run(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, bool early,
+  void run(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, bool early, unsigned cluster,
            Arguments&&... arguments) const {
     if (shared_bytes > kDefaultSharedBytes) opt_in(reinterpret_cast<const void*>(kernel), shared_bytes);
-    cudaLaunchAttribute start{};
-    start.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    start.val.programmaticStreamSerializationAllowed = 1;
+    std::array<cudaLaunchAttribute, 2> attributes{};
+    unsigned count = 0;
+    if (early) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+      attributes[count].id = cudaLaunchAttributeClusterDimension;
+      attributes[count++].val.clusterDim = {cluster, 1, 1};
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream();
-    config.attrs = &start;
-    config.numAttrs = early ? 1 : 0;
+    config.attrs = attributes.data();
+    config.numAttrs = count;
     check(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...));
   }
 

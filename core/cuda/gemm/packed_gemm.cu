@@ -9,6 +9,7 @@
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pdl.cuh"
 #include "core/cuda/gemm/packed_gemm_tiles.cuh"
+#include "core/cuda/sm90/kernels.h"
 
 namespace quench::cuda {
 
@@ -217,9 +218,8 @@ int splits_for(Device device, std::int64_t tiles, int k_tiles) {
 }
 
 template <class Codes, int kColumnTiles>
-void launch_gemm(const PackedLinearArgs& args) {
+void launch_gemm(const OpLaunch& launch, const PackedLinearArgs& args) {
   const PackedMatrix& m = args.weight;
-  const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   const std::int64_t rows = args.x.size(0), tiles = (m.rows() + kTileRows - 1) / kTileRows;
   Params params{.x = args.x.data<bfloat16>(),
                 .rows = static_cast<int>(rows),
@@ -255,16 +255,16 @@ void launch_gemm(const PackedLinearArgs& args) {
 }
 
 template <class Codes>
-void multiply(const PackedLinearArgs& args) {
+void multiply(const OpLaunch& launch, const PackedLinearArgs& args) {
   const std::int64_t rows = args.x.size(0);
   if (rows <= 8)
-    launch_gemm<Codes, 1>(args);
+    launch_gemm<Codes, 1>(launch, args);
   else if (rows <= 16)
-    launch_gemm<Codes, 2>(args);
+    launch_gemm<Codes, 2>(launch, args);
   else if (rows <= 32)
-    launch_gemm<Codes, 4>(args);
+    launch_gemm<Codes, 4>(launch, args);
   else
-    launch_gemm<Codes, 8>(args);
+    launch_gemm<Codes, 8>(launch, args);
 }
 
 bool aligned(const Tensor& t) {
@@ -283,11 +283,14 @@ bool packed_gemm_supports(const Tensor& x, const PackedMatrix& m) {
 }
 
 void packed_gemm(const PackedLinearArgs& args) {
-  switch (args.weight.codes().dtype()) {
-    case DType::i4: return multiply<Int4>(args);
-    case DType::i8: return multiply<Int8>(args);
-    case DType::f4_e2m1: return multiply<Float4>(args);
-    default: return multiply<Float8>(args);
+  const PackedMatrix& m = args.weight;
+  const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
+  if (packed_gemm_sm90(launch, args)) return;
+  switch (m.codes().dtype()) {
+    case DType::i4: return multiply<Int4>(launch, args);
+    case DType::i8: return multiply<Int8>(launch, args);
+    case DType::f4_e2m1: return multiply<Float4>(launch, args);
+    default: return multiply<Float8>(launch, args);
   }
 }
 

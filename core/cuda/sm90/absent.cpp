@@ -31,5 +31,8 @@ bool low_rank_gemm_sm90(const OpLaunch&, const LowRankGemmArgs&) {
 bool symmetric_gemm_sm90(const OpLaunch&, const SymmetricGemmArgs&) {
   return false;
 }
+bool packed_gemm_sm90(const OpLaunch&, const PackedLinearArgs&) {
+  return false;
+}
 
 }  // namespace quench::cuda

@@ -10,6 +10,7 @@
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/optimizer/symmetric_gemm.h"
+#include "core/ops/packed_linear.h"
 #include "core/ops/scaled_gemm.h"
 
 namespace quench::cuda {
@@ -29,5 +30,8 @@ namespace quench::cuda {
 [[nodiscard]] bool low_rank_gemm_sm90(const OpLaunch& launch, const LowRankGemmArgs& args);
 
 [[nodiscard]] bool symmetric_gemm_sm90(const OpLaunch& launch, const SymmetricGemmArgs& args);
+
+// Operands as packed_gemm() (gemm/packed_gemm.h) takes them.
+[[nodiscard]] bool packed_gemm_sm90(const OpLaunch& launch, const PackedLinearArgs& args);
 
 }  // namespace quench::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// wgmma wrappers: 64-row warpgroup MMA, operands in shared memory (PTX ISA 8.x).
+// wgmma wrappers: 64-row warpgroup MMA, operands in shared memory, or a in registers (PTX ISA 8.x).
 //
 // Accumulators: of row 16 (t / 32) + t % 32 / 4, thread t holds columns 8 j + 2 (t % 4) (+ 1) in d[4 j] (d[4 j + 1]);
 // of row + 8 the same columns in d[4 j + 2], d[4 j + 3].
@@ -73,10 +73,13 @@ __device__ inline void define_accumulators([[maybe_unused]] Value (&d)[kCount]) 
 #define QUENCH_ACC_64(d, i)                                                                     \
   QUENCH_ACC_8(d, i), QUENCH_ACC_8(d, i + 8), QUENCH_ACC_8(d, i + 16), QUENCH_ACC_8(d, i + 24), \
       QUENCH_ACC_8(d, i + 32), QUENCH_ACC_8(d, i + 40), QUENCH_ACC_8(d, i + 48), QUENCH_ACC_8(d, i + 56)
-#define QUENCH_NAMES_64                                                              \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+#define QUENCH_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define QUENCH_NAMES_32 \
+  QUENCH_NAMES_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define QUENCH_NAMES_64                                                                \
+  QUENCH_NAMES_32                                                                      \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define QUENCH_NAMES_128                                                                         \
   QUENCH_NAMES_64                                                                                \
@@ -144,10 +147,65 @@ __device__ inline void wgmma_m64n256k32_int8(int (&d)[128], std::uint64_t a, std
 #endif
 }
 
+// d += a * b, or a * b without `add`: a [64, 16] in registers, fragments of mma.m16n8k16 in each warp; b K-major.
+__device__ inline void wgmma_k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %9, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, add, 1, 1, 0;\n"
+      "}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+#endif
+}
+__device__ inline void wgmma_k16_bf16(float (&d)[8], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, add, 1, 1, 0;\n"
+      "}\n"
+      : QUENCH_ACC_8(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+#endif
+}
+__device__ inline void wgmma_k16_bf16(float (&d)[16], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" QUENCH_NAMES_16
+      "}, {%16, %17, %18, %19}, %20, add, 1, 1, 0;\n"
+      "}\n"
+      : QUENCH_ACC_8(d, 0), QUENCH_ACC_8(d, 8)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+#endif
+}
+__device__ inline void wgmma_k16_bf16(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" QUENCH_NAMES_32
+      "}, {%32, %33, %34, %35}, %36, add, 1, 1, 0;\n"
+      "}\n"
+      : QUENCH_ACC_8(d, 0), QUENCH_ACC_8(d, 8), QUENCH_ACC_8(d, 16), QUENCH_ACC_8(d, 24)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+#endif
+}
+
 #undef QUENCH_INT_ACC_8
 #undef QUENCH_INT_ACC_64
 #undef QUENCH_ACC_8
 #undef QUENCH_ACC_64
+#undef QUENCH_NAMES_16
+#undef QUENCH_NAMES_32
 #undef QUENCH_NAMES_64
 #undef QUENCH_NAMES_128
 
