@@ -9,7 +9,8 @@
 namespace quench {
 namespace {
 
-void check_request(const EngineRequest& request, const nn::ModelConfig& model, std::int64_t cache_tokens) {
+void check_request(const EngineRequest& request, const nn::ModelConfig& model, std::int64_t cache_tokens,
+                   std::int64_t adapters) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !request.prompt.empty(), "the prompt is empty");
   check_sampling_options(request.sampling);
   for (const std::int32_t token : request.prompt)
@@ -18,6 +19,8 @@ void check_request(const EngineRequest& request, const nn::ModelConfig& model, s
   QUENCH_CHECK_AS(ErrorCode::bad_config, request.max_new_tokens >= 0, "max_new_tokens is {}", request.max_new_tokens);
   QUENCH_CHECK_AS(ErrorCode::bad_config, request.top_logprobs >= 0 && request.top_logprobs <= kMostTopLogprobs,
                   "top_logprobs is {}, expected 0 to {}", request.top_logprobs, kMostTopLogprobs);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, request.adapter >= -1 && request.adapter < adapters,
+                  "adapter is {}, expected -1 (none) to {}", request.adapter, adapters - 1);
   const std::int64_t length = std::ssize(request.prompt) + request.max_new_tokens;
   QUENCH_CHECK_AS(ErrorCode::bad_config, length <= model.context_length(),
                   "prompt of {} tokens and {} new ones exceed the model's context of {} (max_position_embeddings)",
@@ -33,6 +36,7 @@ const EngineOptions& checked(const EngineOptions& o) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, o.prefill_tokens >= 1, "prompt tokens in a pass: {}, expected at least 1",
                   o.prefill_tokens);
   QUENCH_CHECK_AS(ErrorCode::bad_config, o.cache_tokens >= 0, "KV cache of {} tokens", o.cache_tokens);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, o.adapters >= 0, "{} adapters", o.adapters);
   return o;
 }
 
@@ -40,12 +44,13 @@ const EngineOptions& checked(const EngineOptions& o) {
 
 class Engine::Impl {
  public:
-  Impl(const nn::CausalLm& model, const EngineOptions& options) : model_(model), scheduler_(model, checked(options)) {
+  Impl(const nn::CausalLm& model, const EngineOptions& options)
+      : model_(model), adapters_(options.adapters), scheduler_(model, checked(options)) {
     stats_ = scheduler_.stats();
   }
 
   std::uint64_t submit(EngineRequest request) {
-    check_request(request, model_.config(), scheduler_.cache_tokens());
+    check_request(request, model_.config(), scheduler_.cache_tokens(), adapters_);
     const auto sequence = std::make_shared<Sequence>();
     sequence->tokens = request.prompt;
     sequence->request = std::move(request);
@@ -103,6 +108,7 @@ class Engine::Impl {
 
  private:
   const nn::CausalLm& model_;
+  std::int64_t adapters_;
   EngineScheduler scheduler_;
 
   mutable std::mutex mutex_;

@@ -3,7 +3,8 @@
 //
 // A step of the engine is one pass: of prompt chunks of admitted requests, or of one token of every running one. A
 // request is admitted when pages for its prompt are free, in order of submission; where the cache runs out, the newest
-// request gives its pages back and its tokens are computed again later. Prompts with equal beginnings share pages.
+// request gives its pages back and its tokens are computed again later. Prompts with equal beginnings and the same
+// adapter share pages.
 //
 // A request's tokens depend on its prompt, options and seed; on other requests only through the summation order of
 // GEMMs of another batch size.
@@ -58,6 +59,7 @@ struct EngineRequest {
   SamplingOptions sampling{};
   std::vector<std::int64_t> stop_tokens{};
   std::int64_t top_logprobs = 0;  // at most kMostTopLogprobs
+  std::int64_t adapter = -1;      // one of EngineOptions::adapters; -1: none
   // Called by the thread that calls step(). on_token: for every token, a stop token too; false ends the request. They
   // must not throw.
   std::function<bool(const SampledToken&)> on_token{};
@@ -74,6 +76,7 @@ struct EngineOptions {
       0;  // KV cache; 0: max_sequences times the context length, at most 0.8 of a GPU's free memory, 0.25 of the host's
   std::int64_t prefill_tokens = 2048;  // prompt tokens in a pass
   bool share_prefixes = true;
+  std::int64_t adapters = 0;  // of the bank in the model's layers (recipes/lora/adapter_bank.h)
 };
 
 // Counts and sizes of an engine at one time.
@@ -96,7 +99,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Queues a request; its number. Throws bad_config for one that can never run: an empty prompt, tokens outside of the
-  // vocabulary, more tokens than context or cache hold, sampling options out of range. Any thread.
+  // vocabulary, more tokens than context or cache hold, sampling options or adapter out of range. Any thread.
   std::uint64_t submit(EngineRequest request);
   // Ends a request that has not ended. Any thread.
   void cancel(std::uint64_t request);

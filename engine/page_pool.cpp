@@ -29,9 +29,9 @@ std::optional<std::int32_t> PagePool::take() {
   return index;
 }
 
-std::vector<std::int32_t> PagePool::take_prefix(std::span<const std::int32_t> tokens) {
+std::vector<std::int32_t> PagePool::take_prefix(std::span<const std::int32_t> tokens, std::int64_t adapter) {
   std::vector<std::int32_t> found;
-  Content content;
+  Content content{.adapter = adapter, .tokens = {}};
   while (static_cast<std::int64_t>(tokens.size()) >= page_) {
     content.tokens.assign(tokens.begin(), tokens.begin() + page_);
     const auto known = known_.find(content);
@@ -44,11 +44,13 @@ std::vector<std::int32_t> PagePool::take_prefix(std::span<const std::int32_t> to
   return found;
 }
 
-void PagePool::publish(std::int32_t index, std::optional<std::int32_t> before, std::span<const std::int32_t> tokens) {
+void PagePool::publish(std::int32_t index, std::optional<std::int32_t> before, std::span<const std::int32_t> tokens,
+                       std::int64_t adapter) {
   QUENCH_CHECK(static_cast<std::int64_t>(tokens.size()) == page_, "PagePool: {} tokens of a page of {}", tokens.size(),
                page_);
   Page& page = pages_[static_cast<std::size_t>(index)];
   Content content{.before = before ? pages_[static_cast<std::size_t>(*before)].content : 0,
+                  .adapter = adapter,
                   .tokens = {tokens.begin(), tokens.end()}};
   if (page.content != 0 || (before && content.before == 0)) return;
   const auto [known, added] = known_.try_emplace(std::move(content), index);

@@ -1,8 +1,9 @@
 #pragma once
 // Allocator of the pages of a KV cache, with sharing of equal prefixes.
 //
-// A full page whose keys have been computed is known by its tokens and those before it. It stays after its last user
-// has released it, until its place is needed: pages of no user are taken in the order of their release.
+// A full page whose keys have been computed is known by its tokens, the tokens before it and the adapter that computed
+// them. It stays after its last user has released it, until its place is needed: pages of no user are taken in the
+// order of their release.
 
 #include <cstdint>
 #include <list>
@@ -25,17 +26,19 @@ class PagePool {
   // A page for one user, its content undefined; none if all are in use.
   [[nodiscard]] std::optional<std::int32_t> take();
   // Pages that hold the beginning of `tokens`, whole pages alone, each with one user more.
-  [[nodiscard]] std::vector<std::int32_t> take_prefix(std::span<const std::int32_t> tokens);
+  [[nodiscard]] std::vector<std::int32_t> take_prefix(std::span<const std::int32_t> tokens, std::int64_t adapter = -1);
   // The page holds `tokens`, a whole page of them, after those of `before` (none: the beginning); both have users.
-  // Where another page is known by the same tokens, nothing is changed.
-  void publish(std::int32_t page, std::optional<std::int32_t> before, std::span<const std::int32_t> tokens);
+  // Where another page is known by the same, nothing is changed.
+  void publish(std::int32_t page, std::optional<std::int32_t> before, std::span<const std::int32_t> tokens,
+               std::int64_t adapter = -1);
   // One user less for each. Later pages of a sequence are reused before earlier ones.
   void release(std::span<const std::int32_t> pages);
 
  private:
-  // Content of the page before, 0 at the beginning, and tokens.
+  // Content of the page before, 0 at the beginning, adapter and tokens.
   struct Content {
     std::uint64_t before = 0;
+    std::int64_t adapter = -1;
     std::vector<std::int32_t> tokens;
     auto operator<=>(const Content&) const = default;
   };

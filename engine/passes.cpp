@@ -6,6 +6,7 @@
 #include "core/device/read_only_weights.h"
 #include "core/ops/kv_cache/paged_attention.h"
 #include "core/system/log.h"
+#include "nn/modules/adapter_rows.h"
 
 namespace quench {
 namespace {
@@ -50,7 +51,8 @@ std::int32_t cache_row(std::span<const std::int32_t> pages, std::int64_t place) 
 
 }  // namespace
 
-EnginePasses::EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::int64_t pages, std::int64_t slot_pages)
+EnginePasses::EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::int64_t pages, std::int64_t slot_pages,
+                           bool has_adapters)
     : model_(model), cache_(model.make_cache(pages * nn::kPageTokens)) {
   const std::int64_t longest = slot_pages * nn::kPageTokens;
   decodes_ = !nn::rotations_depend_on_length(model.config(), longest) && kernel_takes(model);
@@ -63,6 +65,7 @@ EnginePasses::EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::i
   tokens_ = Tensor::zeros({slots}, DType::i32, device);
   positions_ = Tensor::zeros({slots}, DType::i32, device);
   rows_ = Tensor::zeros({slots, static_cast<std::int64_t>(sizeof(SamplingRow))}, DType::u8, device);
+  if (has_adapters) adapters_ = Tensor::zeros({slots}, DType::i32, device);
 }
 
 Tensor EnginePasses::on_device(const Tensor& pinned) const {
@@ -91,6 +94,7 @@ PassResult EnginePasses::run_chunks(std::span<const TokenChunk> chunks, bool kee
   const Tensor ids = Tensor::empty_pinned({tokens}, DType::i32, device),
                positions = Tensor::empty_pinned({tokens}, DType::i32, device),
                token_rows = Tensor::empty_pinned({tokens}, DType::i32, device),
+               adapters = Tensor::empty_pinned({adapters_.defined() ? tokens : 0}, DType::i32, device),
                key_rows = Tensor::empty_pinned({keys}, DType::i32, device),
                sampling =
                    Tensor::empty_pinned({samples, static_cast<std::int64_t>(sizeof(SamplingRow))}, DType::u8, device);
@@ -106,6 +110,8 @@ PassResult EnginePasses::run_chunks(std::span<const TokenChunk> chunks, bool kee
     std::copy_n(key_rows.data<std::int32_t>() + key + chunk.length, count, token_rows.data<std::int32_t>() + at);
     std::iota(positions.data<std::int32_t>() + at, positions.data<std::int32_t>() + at + count,
               static_cast<std::int32_t>(chunk.length));
+    if (adapters_.defined())
+      std::fill_n(adapters.data<std::int32_t>() + at, count, static_cast<std::int32_t>(chunk.adapter));
     at += count;
     key += chunk.length + count;
     if (chunk.sampling == nullptr) continue;
@@ -113,6 +119,7 @@ PassResult EnginePasses::run_chunks(std::span<const TokenChunk> chunks, bool kee
     reinterpret_cast<SamplingRow*>(sampling.raw_data())[last.size()].to = static_cast<std::int32_t>(chunk.slot);
     last.push_back(at - 1);
   }
+  const nn::AdapterRowsScope scope(adapters_.defined() ? on_device(adapters) : Tensor());
   const nn::PagedKeys paged{
       .cache = &cache_, .token_rows = on_device(token_rows), .key_rows = reads_cache ? on_device(key_rows) : Tensor()};
   nn::ForwardContext context = model_.make_context(std::move(sequences), positions);
@@ -137,6 +144,7 @@ void EnginePasses::decode_pass(const Shape& shape, Work& work) const {
   context.sequences.clear();
   const nn::PagedKeys paged{.cache = &cache_, .pages = pages_.narrow(0, 0, rows).narrow(1, 0, pages)};
   context.paged = &paged;
+  const nn::AdapterRowsScope scope(adapters_.defined() ? adapters_.narrow(0, 0, rows) : Tensor());
   work.tables = context.rotations;
   work.logits = model_.logits(model_.hidden(tokens_.narrow(0, 0, rows), context));
   work.sampled = sample(work.logits, rows_.narrow(0, 0, rows));
@@ -212,6 +220,13 @@ void EnginePasses::set_token(std::int64_t slot, std::int32_t token) {
   const Tensor value = Tensor::empty_pinned({1}, DType::i32, tokens_.device());
   *value.data<std::int32_t>() = token;
   tokens_.narrow(0, slot, 1).copy_from(value);
+}
+
+void EnginePasses::set_adapter(std::int64_t slot, std::int64_t adapter) {
+  if (!adapters_.defined()) return;
+  const Tensor value = Tensor::empty_pinned({1}, DType::i32, adapters_.device());
+  *value.data<std::int32_t>() = static_cast<std::int32_t>(adapter);
+  adapters_.narrow(0, slot, 1).copy_from(value);
 }
 
 void EnginePasses::set_seen(std::int64_t slot, std::span<const std::int32_t> tokens) {

@@ -29,6 +29,7 @@ struct PassResult {
 // Tokens of a sequence whose keys are not cached yet.
 struct TokenChunk {
   std::int64_t slot = 0;
+  std::int64_t adapter = -1;
   std::int64_t length = 0;  // tokens before them
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> pages;    // pages of the sequence
@@ -45,8 +46,9 @@ struct DecodeRow {
 class EnginePasses {
  public:
   // Slots of sequences, each with at most `slot_pages` of `pages` pages. The model must outlive it, with weights at
-  // fixed addresses.
-  EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::int64_t pages, std::int64_t slot_pages);
+  // fixed addresses. `has_adapters`: its layers have an adapter bank.
+  EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::int64_t pages, std::int64_t slot_pages,
+               bool has_adapters);
 
   // False: decode() is not available, and chunks of one token take its place.
   [[nodiscard]] bool decodes() const noexcept { return decodes_; }
@@ -59,6 +61,8 @@ class EnginePasses {
   void set_pages(std::int64_t slot, std::int64_t first, std::span<const std::int32_t> pages);
   // Last token of a slot, where no pass has sampled it.
   void set_token(std::int64_t slot, std::int32_t token);
+  // Adapter of a slot, for decode(); -1: none.
+  void set_adapter(std::int64_t slot, std::int64_t adapter);
   // Tokens that SamplingRow::penalty of the slot acts on; later ones are added as they are sampled.
   void set_seen(std::int64_t slot, std::span<const std::int32_t> tokens);
 
@@ -82,6 +86,7 @@ class EnginePasses {
   bool decodes_ = false, captures_ = false;
   Tensor pages_;                          // i32 [slots, slot_pages]
   Tensor tokens_;                         // i32 [slots]
+  Tensor adapters_;                       // i32 [slots]; undefined without a bank
   Tensor positions_;                      // i32 [slots]
   Tensor rows_;                           // u8 [slots, SamplingRow]
   Tensor seen_;                           // i32 [slots, V / 32]; undefined before the first penalty

@@ -52,7 +52,7 @@ EngineScheduler::EngineScheduler(const nn::CausalLm& model, const EngineOptions&
       options_(options),
       pool_(cache_pages(model, options), kPageTokens),
       passes_(model, options.max_sequences, pool_.count(),
-              std::min(pool_.count(), pages_for(model.config().context_length()))),
+              std::min(pool_.count(), pages_for(model.config().context_length())), options.adapters > 0),
       overlaps_(!model.options().device.is_cpu() && passes_.decodes()),
       shares_(options.share_prefixes &&
               !nn::rotations_depend_on_length(model.config(), model.config().context_length())) {
@@ -86,7 +86,7 @@ void EngineScheduler::admit() {
       continue;
     }
     // The last token is run for its logits.
-    if (shares_) s.pages = pool_.take_prefix(std::span(s.tokens).first(s.tokens.size() - 1));
+    if (shares_) s.pages = pool_.take_prefix(std::span(s.tokens).first(s.tokens.size() - 1), s.request.adapter);
     const std::int64_t needed = pages_for(std::ssize(s.tokens)) - std::ssize(s.pages);
     // A page to grow by for each running sequence.
     if (pool_.free() < needed + std::ssize(running_)) {
@@ -114,6 +114,7 @@ void EngineScheduler::admit() {
 
 void EngineScheduler::fill_slot(const Sequence& s) {
   passes_.set_pages(s.slot, 0, s.pages);
+  passes_.set_adapter(s.slot, s.request.adapter);
   if (s.request.sampling.repetition_penalty != 1.0) passes_.set_seen(s.slot, s.tokens);
 }
 
@@ -142,6 +143,7 @@ std::optional<Pass> EngineScheduler::run_chunks() {
     const std::int64_t count = std::min(budget, std::ssize(s.tokens) - s.cached);
     TokenChunk& chunk = chunks.emplace_back(TokenChunk{
         .slot = s.slot,
+        .adapter = s.request.adapter,
         .length = s.cached,
         .tokens = std::span(s.tokens).subspan(static_cast<std::size_t>(s.cached), static_cast<std::size_t>(count)),
         .pages = s.pages});
@@ -288,7 +290,7 @@ void EngineScheduler::publish(Sequence& s) {
   for (; s.published < known; ++s.published) {
     const auto i = static_cast<std::size_t>(s.published);
     pool_.publish(s.pages[i], i == 0 ? std::nullopt : std::optional(s.pages[i - 1]),
-                  std::span(s.tokens).subspan(i * kPageTokens, kPageTokens));
+                  std::span(s.tokens).subspan(i * kPageTokens, kPageTokens), s.request.adapter);
   }
 }
 

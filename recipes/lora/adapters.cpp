@@ -298,6 +298,18 @@ void Adapters::name_kernels(std::vector<LayerConversion>& layers) const {
     if (const auto found = by_name.find(layer.name); found != by_name.end()) layer.kernel = found->second;
 }
 
+std::vector<std::pair<nn::Linear*, const nn::LowRankAdapter*>> Adapters::low_rank() const {
+  std::vector<std::pair<nn::Linear*, const nn::LowRankAdapter*>> all;
+  for (const Entry& entry : entries_) all.emplace_back(entry.linear, entry.adapter.get());
+  return all;
+}
+
+std::vector<std::string> Adapters::adapted_experts() const {
+  std::vector<std::string> names;
+  for (const ExpertEntry& entry : experts_) names.push_back(entry.name);
+  return names;
+}
+
 std::vector<nn::Parameter*> Adapters::parameters() const {
   std::vector<nn::Parameter*> all;
   for (const Entry& entry : entries_)

@@ -96,6 +96,10 @@ class Adapters {
   [[nodiscard]] const SavedModules& saved() const noexcept { return saved_; }
   [[nodiscard]] const TokenRows& tokens() const noexcept { return tokens_; }
   [[nodiscard]] const LoraOptions& options() const noexcept { return options_; }
+  // Linear layers with their adapters, in module order.
+  [[nodiscard]] std::vector<std::pair<nn::Linear*, const nn::LowRankAdapter*>> low_rank() const;
+  // Names of the layers of experts with adapters.
+  [[nodiscard]] std::vector<std::string> adapted_experts() const;
   [[nodiscard]] std::vector<nn::Parameter*> parameters() const;
   using Whole = nn::WholeRows;
   [[nodiscard]] std::vector<AdapterTensor> tensors(const Whole& whole = {}) const;

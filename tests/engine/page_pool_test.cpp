@@ -23,6 +23,16 @@ TEST(PagePool, PrefixesAreFoundByTheirTokensAlone) {
   EXPECT_EQ(pool.free(), 3);
 }
 
+TEST(PagePool, AdaptersHavePagesOfTheirOwn) {
+  PagePool pool(4, 1);
+  const Pages own{*pool.take(), *pool.take()};
+  pool.publish(own[0], std::nullopt, Tokens{7});
+  pool.publish(own[1], std::nullopt, Tokens{7}, 1);
+  EXPECT_EQ(pool.take_prefix(Tokens{7}), Pages{own[0]});
+  EXPECT_EQ(pool.take_prefix(Tokens{7}, 1), Pages{own[1]});
+  EXPECT_EQ(pool.take_prefix(Tokens{7}, 0), Pages{});
+}
+
 TEST(PagePool, PagesStayUntilTheirPlaceIsNeeded) {
   PagePool pool(3, 1);
   const Pages own{*pool.take(), *pool.take()};
