@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <thread>
 
 #include "apps/options/generate_options.h"
@@ -18,15 +19,20 @@
 #include "core/memory/memory_limit.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/printable.h"
 #include "core/system/signals.h"
+#include "core/system/utf8.h"
+#include "data/hub/cache.h"
 #include "train/generation/warm_up.h"
+#include "train/model_folder/named_adapters.h"
 
 namespace quench {
 namespace {
 
 struct ServeOptions {
-  GenerateOptions loading;  // model, adapter, device and the like
-  std::vector<std::string> adapters;
+  GenerateOptions loading;                   // model, adapter, device and the like
+  std::vector<std::string> adapters;         // as given
+  std::vector<NamedAdapter> named_adapters;  // those with names
   std::string host = "127.0.0.1";
   int port = 8080;
   std::string api_key;
@@ -41,26 +47,6 @@ struct ServeOptions {
 
 constexpr std::int64_t kMostThreads = 1024, kSpareThreads = 16;
 
-void check_options(ServeOptions& o) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, o.adapters.size() <= 1,
-                  "--adapter: {} adapters; one is served now, for all requests: name one, or start a server for each",
-                  o.adapters.size());
-  if (!o.adapters.empty()) o.loading.adapter = o.adapters.front();
-  const std::size_t name = o.loading.adapter.find('=');
-  QUENCH_CHECK_AS(ErrorCode::bad_config, name == std::string::npos || std::filesystem::exists(o.loading.adapter),
-                  "--adapter {}: adapters chosen by name in requests are not served yet: one adapter is, for all "
-                  "requests, as --adapter {}",
-                  o.loading.adapter, o.loading.adapter.substr(name + 1));
-  QUENCH_CHECK_AS(ErrorCode::bad_config, o.api_key.empty() || o.api_key_file.empty(),
-                  "--api-key (or QUENCH_API_KEY) and --api-key-file: give one of them");
-  if (!o.api_key_file.empty()) o.api_key = serve::read_api_key(o.api_key_file);
-  serve::check_api_key(o.api_key);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !o.api_key.empty() || serve::is_loopback(o.host),
-                  "--host {} is open to other machines: set a token with --api-key-file FILE or QUENCH_API_KEY, which "
-                  "clients send as their API key, or keep --host 127.0.0.1",
-                  o.host);
-}
-
 // ORG/NAME of a folder in the cache of the Hugging Face Hub, else the last part of the path.
 std::string served_name(const ServeOptions& o) {
   if (!o.alias.empty()) return o.alias;
@@ -74,6 +60,45 @@ std::string served_name(const ServeOptions& o) {
     return name;
   }
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+// NAME=DIR: chosen by name in requests; DIR: for all of them.
+void choose_adapters(ServeOptions& o) {
+  for (const std::string& given : o.adapters) {
+    const std::size_t name = given.find('=');
+    if (name != std::string::npos && !std::filesystem::exists(given)) {
+      o.named_adapters.push_back({given.substr(0, name), hub::require_local_path(given.substr(name + 1))});
+      continue;
+    }
+    QUENCH_CHECK_AS(ErrorCode::bad_config, o.adapters.size() == 1,
+                    "--adapter {} is for all requests, and no other goes with it: give each a name that requests "
+                    "choose it by, as --adapter NAME={}",
+                    given, given);
+    o.loading.adapter = given;
+  }
+  std::set<std::string> names{served_name(o)};
+  for (const NamedAdapter& adapter : o.named_adapters) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config,
+                    !adapter.name.empty() && find_invalid_utf8(adapter.name) == std::string::npos,
+                    "--adapter {}={}: the name is {}", printable(adapter.name), adapter.folder.string(),
+                    adapter.name.empty() ? "empty" : "not UTF-8");
+    QUENCH_CHECK_AS(ErrorCode::bad_config, names.insert(adapter.name).second,
+                    "--adapter {}={}: the name is that of the model or of another adapter; names are distinct",
+                    adapter.name, adapter.folder.string());
+  }
+  check_named_adapters(o.named_adapters);
+  o.engine.adapters = std::ssize(o.named_adapters);
+}
+
+void check_options(ServeOptions& o) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, o.api_key.empty() || o.api_key_file.empty(),
+                  "--api-key (or QUENCH_API_KEY) and --api-key-file: give one of them");
+  if (!o.api_key_file.empty()) o.api_key = serve::read_api_key(o.api_key_file);
+  serve::check_api_key(o.api_key);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !o.api_key.empty() || serve::is_loopback(o.host),
+                  "--host {} is open to other machines: set a token with --api-key-file FILE or QUENCH_API_KEY, which "
+                  "clients send as their API key, or keep --host 127.0.0.1",
+                  o.host);
 }
 
 // OpenAI's defaults under the model's published ones.
@@ -116,10 +141,13 @@ int bind(serve::HttpServer& server, const ServeOptions& o) {
   return port;
 }
 
-void print_ready(const ServeOptions& o, int port, const std::string& name, bool chats) {
+void print_ready(const ServeOptions& o, int port, const serve::ServedModels& models, bool chats) {
   const std::string url = url_of(o, port);
   const std::string key = o.api_key.empty() ? "" : " -H \"Authorization: Bearer $QUENCH_API_KEY\"";
-  std::printf("serving %s at %s (chat page), API at %s/v1\n", name.c_str(), url.c_str(), url.c_str());
+  const std::string adapters =
+      models.adapters.empty() ? std::string() : fmt::format(" with adapters {}", fmt::join(models.adapters, ", "));
+  std::printf("serving %s%s at %s (chat page), API at %s/v1\n", models.base.c_str(), adapters.c_str(), url.c_str(),
+              url.c_str());
   std::printf("  curl %s/v1/%s -H 'Content-Type: application/json'%s -d '%s'\n", url.c_str(),
               chats ? "chat/completions" : "completions", key.c_str(),
               chats ? R"({"messages": [{"role": "user", "content": "Hello"}]})" : R"({"prompt": "Once upon a time"})");
@@ -184,6 +212,7 @@ class Listening {
 void run(ServeOptions& o) {
   ::mallopt(M_ARENA_MAX, 8);  // each thread would keep free memory of its own
   check_options(o);
+  choose_adapters(o);
   const auto max_body = static_cast<std::size_t>(require_memory_size(o.max_body, "--max-body"));
   set_threads(o.loading.threads);
   limit_gpu_memory(o.loading.device, o.loading.memory_limit);
@@ -203,6 +232,7 @@ void run(ServeOptions& o) {
                  chat_template_kwargs(o.loading.chat_template_kwargs));
     return std::function<void()>();
   });
+  if (!o.named_adapters.empty()) attach_named_adapters(loaded.model(), o.named_adapters);
   Engine engine(loaded.model(), o.engine);
   serve::ModelThread model_thread(engine);
   serve::Metrics metrics;
@@ -215,8 +245,9 @@ void run(ServeOptions& o) {
                          .stop_tokens = stop_tokens(loaded, *tokenizer, &*chat),
                          .most_choices = most_choices,
                          .marks_calls = serve::writes_tool_calls(*tokenizer)};
-  const std::string name = served_name(o);
-  serve::Service service({.model = name,
+  serve::ServedModels models{.base = served_name(o), .adapters = {}};
+  for (const NamedAdapter& adapter : o.named_adapters) models.adapters.push_back(adapter.name);
+  serve::Service service({.models = models,
                           .host = o.host,
                           .api_key = o.api_key,
                           .max_body = max_body,
@@ -224,7 +255,7 @@ void run(ServeOptions& o) {
                           .sampling = default_sampling(loaded)},
                          backend, server);
   Listening listening(server, service, backend, o.grace);
-  print_ready(o, port, name, chat->has_template());
+  print_ready(o, port, models, chat->has_template());
   model_thread.run(listening.end_of_model());
   QUENCH_CHECK_AS(ErrorCode::io, !listening.failed(), "{}: the socket fails to accept connections", url_of(o, port));
 }
@@ -238,7 +269,10 @@ void add_serve_verb(const Command& app) {
   verb.add_option("--model", o->loading.model, "Model folder, GGUF file, checkpoint or run folder")
       .takes_hub_name()
       .required();
-  verb.add_option("--adapter", o->adapters, "PEFT adapter folder, for all requests").takes_hub_name();
+  verb.add_option("--adapter", o->adapters,
+                  "PEFT adapter folder, for all requests; NAME=FOLDER, any number of times: for requests whose model "
+                  "is NAME")
+      .takes_hub_name();
   verb.add_option("--host", o->host, "Address to listen on; other than loopback with an API key only").show_default();
   verb.add_option("--port", o->port, "0: a free one, which is printed").between(0, 65535).show_default();
   verb.add_option("--api-key", o->api_key, "Token that clients send; other users of the machine see arguments")

@@ -1,5 +1,5 @@
-// LoRA GEMMs of a Llama 3.2 1B layer, rank 16, 16,384 tokens: base GEMM, separate update, and fused. Alternating runs,
-// all at the GPU's power limit.
+// LoRA GEMMs of a Llama 3.2 1B layer, rank 16, 16,384 tokens: base GEMM, separate update, and fused; updates of many
+// adapters in one batch. Alternating runs, all at the GPU's power limit.
 
 #include <cuda_runtime.h>
 
@@ -11,6 +11,7 @@
 #include "core/cuda/common/cuda_error.h"
 #include "core/ops/adapters/adapter_gradients.h"
 #include "core/ops/adapters/low_rank_gemm.h"
+#include "core/ops/adapters/row_adapters.h"
 #include "core/ops/gemm.h"
 #include "core/ops/swiglu.h"
 
@@ -168,6 +169,28 @@ void measure_gradients(const std::vector<std::int64_t>& widths, std::int64_t ran
   std::fflush(stdout);
 }
 
+// The base's GEMM, and what eight adapters in turns of `run` rows add to it.
+void measure_row_adapters(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t rank, std::int64_t run) {
+  constexpr std::int64_t kAdapters = 8;
+  constexpr int kTurns = 18;
+  const auto random = [](const Shape& shape) { return random_on_gpu(shape, DType::bf16, 0.02); };
+  const Tensor rows = Tensor::empty({m}, DType::i32);
+  for (std::int64_t i = 0; i < m; ++i) rows.data<std::int32_t>()[i] = static_cast<std::int32_t>(i / run % kAdapters);
+  const Tensor weight = random({n, k});
+  const RowAdaptersArgs args{.x = random({m, k}),
+                             .a = random({kAdapters, rank, k}),
+                             .b = random({kAdapters, rank, n}),
+                             .rows = on_gpu(rows),
+                             .y = random({m, n})};
+  Way ways[]{{[&] { gemm({.a = args.x, .b = weight, .c = args.y, .transpose_b = true}); }},
+             {[&] { row_adapters(args); }}};
+  for (int turn = 0; turn < kTurns; ++turn)
+    for (Way& way : ways) take_turn(way, 50);
+  fmt::print("{:<45}  {:>7.4f} ms of the base  {:>7.4f} ms\n", op_label(args), median(ways[0].milliseconds),
+             median(ways[1].milliseconds));
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 void measure_low_rank() {
@@ -190,6 +213,14 @@ void measure_low_rank() {
     measure_gradients({8192, 8192}, rank);
     measure_gradients({2048, 512, 512}, rank);
     measure_gradients({2048}, rank);
+  }
+  fmt::print("updates of many adapters, rank 16 a projection of an 8B\n");
+  for (const std::int64_t m : {1, 16, 64, 2048}) {
+    const std::int64_t run = m > 64 ? 256 : 1;
+    measure_row_adapters(m, 6144, 4096, 48, run);
+    measure_row_adapters(m, 4096, 4096, 16, run);
+    measure_row_adapters(m, 28672, 4096, 32, run);
+    measure_row_adapters(m, 4096, 14336, 16, run);
   }
 }
 

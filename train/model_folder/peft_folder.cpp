@@ -292,8 +292,7 @@ StoredAdapter read_layers(nn::CausalLm& model, const SafetensorsReader& weights,
 
 }  // namespace
 
-std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::path& folder,
-                                                const nn::ParameterOptions& options) {
+PeftConfig adapter_config(const fs::path& folder) {
   const ModelSource source = ModelSource::open(folder, "adapter folder");
   QUENCH_CHECK_AS(
       ErrorCode::not_found, !source.adapter().empty(),
@@ -301,9 +300,16 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
       "wrote",
       folder.string(), kAdapterConfigName, to_string(source.kind()), kPeftFormat);
   const fs::path file = folder / kAdapterConfigName;
-  const PeftConfig config = parse_peft_config(Json::parse_file(file), file.string());
+  PeftConfig config = parse_peft_config(Json::parse_file(file), file.string());
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(folder / kAdapterWeightsName), "{} has no {}", folder.string(),
                   kAdapterWeightsName);
+  return config;
+}
+
+std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::path& folder,
+                                                const nn::ParameterOptions& options) {
+  const PeftConfig config = adapter_config(folder);
+  const fs::path file = folder / kAdapterConfigName;
   const SafetensorsReader weights(folder / kAdapterWeightsName);
   const StoredAdapter stored = read_layers(model, weights, config, file);
   require_tied(model, config, stored, folder);

@@ -13,6 +13,7 @@
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/export_folder.h"
 #include "train/model_folder/model_card.h"
+#include "train/model_folder/peft_config.h"
 #include "train/model_folder/token_ids.h"
 #include "train/model_source/model_source.h"
 
@@ -21,6 +22,10 @@ namespace quench {
 // Files of an adapter folder.
 inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
 inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // ignored by PEFT
+
+// Config of a PEFT adapter folder. Throws not_found for another folder and without a weights file, else as
+// parse_peft_config().
+[[nodiscard]] PeftConfig adapter_config(const std::filesystem::path& folder);
 
 // Unattached, with dtypes and device of `options`. Layers are those in the weights file. Throws not_found, corrupt or
 // unsupported naming the file: unsupported features (trained biases, ...), missing A or B, mismatched ranks and shapes,

@@ -18,7 +18,8 @@ double seconds(TokenStream::Clock::duration duration) {
 
 }  // namespace
 
-Answering::Answering(Backend& backend, ApiRequest request) : backend_(backend), request_(std::move(request)) {
+Answering::Answering(Backend& backend, ApiRequest request, std::int64_t adapter)
+    : backend_(backend), request_(std::move(request)), adapter_(adapter) {
   if (!request_.ignore_eos) stop_tokens_ = backend_.stop_tokens;
   encode();
   request_.conversation = {};
@@ -121,7 +122,7 @@ void Answering::add_echoes(std::size_t prompt) {
                       : given.text;
   std::vector<ScoredToken> scores;
   if (request_.logprobs)
-    backend_.model_thread.call([&] { scores = score_prompt(backend_.model, ids, request_.top_logprobs); });
+    backend_.model_thread.call([&] { scores = score_prompt(backend_.model, ids, request_.top_logprobs, adapter_); });
   const auto count = static_cast<std::size_t>(request_.choices);
   for (std::size_t i = prompt * count; i < (prompt + 1) * count; ++i)
     ready_.emplace_back(i, choices_[i].echo(text, scores));
@@ -140,6 +141,7 @@ void Answering::submit_choice(std::size_t choice, std::uint64_t seed) {
   work.sampling = request_.sampling;
   work.sampling.seed = seed;
   work.stop_tokens = stop_tokens_;
+  work.adapter = adapter_;
   work.top_logprobs = request_.logprobs ? request_.top_logprobs : 0;
   work.on_token = [tokens = tokens_, choice](const SampledToken& token) {
     return tokens->push({.choice = choice, .token = token});

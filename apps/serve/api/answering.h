@@ -38,8 +38,8 @@ struct ClientGone {};
 
 class Answering {
  public:
-  // Encodes the prompts. Throws ApiError 400 for what can never be answered.
-  Answering(Backend& backend, ApiRequest request);
+  // Encodes the prompts. `adapter`: as EngineRequest's. Throws ApiError 400 for what can never be answered.
+  Answering(Backend& backend, ApiRequest request, std::int64_t adapter);
   // Cancels what has not ended.
   ~Answering();
   Answering(const Answering&) = delete;
@@ -52,6 +52,7 @@ class Answering {
   [[nodiscard]] std::optional<std::pair<std::size_t, Piece>> next();
 
   [[nodiscard]] const ApiRequest& request() const noexcept { return request_; }
+  [[nodiscard]] std::int64_t adapter() const noexcept { return adapter_; }
   [[nodiscard]] const std::vector<Choice>& choices() const noexcept { return choices_; }
   // After the end.
   [[nodiscard]] Usage usage() const;
@@ -78,6 +79,7 @@ class Answering {
 
   Backend& backend_;
   ApiRequest request_;
+  std::int64_t adapter_;
   std::vector<std::int64_t> stop_tokens_;
   std::vector<std::vector<std::int32_t>> prompts_;
   std::vector<Choice> choices_;  // by prompt, request_.choices each

@@ -8,6 +8,7 @@
 #include "autograd/tape.h"
 #include "core/system/check.h"
 #include "engine/sampling.h"
+#include "nn/modules/adapter_rows.h"
 
 namespace quench::serve {
 namespace {
@@ -37,8 +38,8 @@ ScoredToken score(std::span<const float> logits, std::int32_t token, std::size_t
 
 }  // namespace
 
-std::vector<ScoredToken> score_prompt(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
-                                      std::int64_t top) {
+std::vector<ScoredToken> score_prompt(const nn::CausalLm& model, std::span<const std::int32_t> prompt, std::int64_t top,
+                                      std::int64_t adapter) {
   std::vector<ScoredToken> result{{.token = prompt.front(), .logprob = {}, .top = {}}};
   const auto tokens = static_cast<std::int64_t>(prompt.size());
   if (tokens == 1) return result;
@@ -47,6 +48,9 @@ std::vector<ScoredToken> score_prompt(const nn::CausalLm& model, std::span<const
   nn::ForwardContext context = model.make_context({SequenceRange{0, tokens, 0, tokens}}, tokens);
   std::optional<nn::KvCache> cache;
   if (model.kv_cache().format != nullptr) context.cache = &cache.emplace(model.make_cache(tokens));
+  const std::vector<std::int32_t> adapters(prompt.size(), static_cast<std::int32_t>(adapter));
+  const nn::AdapterRowsScope scope(adapter < 0 ? Tensor()
+                                               : Tensor::from_values<std::int32_t>({tokens}, adapters).to(device));
   const Tensor hidden = model.hidden(Tensor::from_values<std::int32_t>({tokens}, prompt).to(device), context).value();
   const std::int64_t vocabulary = model.config().vocab_size;
   const std::int64_t rows = std::max<std::int64_t>(1, kMostLogitBytes / (4 * vocabulary));

@@ -108,12 +108,14 @@ Service::Handled Service::admit(const httplib::Request& request, httplib::Respon
   return Handled::Unhandled;
 }
 
-Json Service::model_json() const {
-  return Json::Object{{"id", options_.model},
-                      {"object", "model"},
-                      {"created", started_},
-                      {"owned_by", "quench"},
-                      {"max_model_len", backend_.model.config().context_length()}};
+Json Service::model_json(std::int64_t adapter) const {
+  Json model = Json::Object{{"id", options_.models.name_of(adapter)},
+                            {"object", "model"},
+                            {"created", started_},
+                            {"owned_by", "quench"},
+                            {"max_model_len", backend_.model.config().context_length()}};
+  if (adapter >= 0) model.set("parent", options_.models.base);
+  return model;
 }
 
 void Service::add_reports(HttpServer& server) {
@@ -131,14 +133,17 @@ void Service::add_reports(HttpServer& server) {
     response.set_content(backend_.metrics.text(backend_.engine.stats()), "text/plain; version=0.0.4; charset=utf-8");
   });
   server.Get("/v1/models", [this, set_json](const httplib::Request&, httplib::Response& response) {
-    set_json(response, Json::Object{{"object", "list"}, {"data", Json::Array{model_json()}}});
+    Json models = Json::array();
+    for (std::int64_t adapter = -1; adapter < std::ssize(options_.models.adapters); ++adapter)
+      models.push_back(model_json(adapter));
+    set_json(response, Json::Object{{"object", "list"}, {"data", std::move(models)}});
   });
   server.Get("/v1/models/(.+)", [this, set_json](const httplib::Request& request, httplib::Response& response) {
-    const std::string name = request.matches[1];
-    if (name == options_.model) return set_json(response, model_json());
-    set_error(response,
-              ApiError(404, "model_not_found",
-                       fmt::format("unknown model \"{}\"; served: {}", shorten_utf8(name, 200), options_.model)));
+    try {
+      set_json(response, model_json(options_.models.adapter_of(request.matches[1])));
+    } catch (const ApiError& error) {
+      set_error(response, error);
+    }
   });
 }
 

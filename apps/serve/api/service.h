@@ -13,12 +13,13 @@
 #include <string>
 
 #include "apps/serve/api/answering.h"
+#include "apps/serve/api/served_models.h"
 #include "apps/serve/http/http_server.h"
 
 namespace quench::serve {
 
 struct ServiceOptions {
-  std::string model;    // name for clients
+  ServedModels models;
   std::string host;     // as listened to
   std::string api_key;  // empty: none
   std::size_t max_body = std::size_t{8} << 20;
@@ -46,7 +47,8 @@ class Service {
   void stream(std::shared_ptr<Answering> answering, httplib::Response& response) const;
   void write_whole(Answering& answering, httplib::Response& response) const;
   void log_response(const httplib::Request& request, const httplib::Response& response);
-  [[nodiscard]] Json model_json() const;
+  // -1: the base.
+  [[nodiscard]] Json model_json(std::int64_t adapter) const;
 
   ServiceOptions options_;
   Backend& backend_;

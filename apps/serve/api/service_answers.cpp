@@ -108,11 +108,8 @@ void Service::answer(const httplib::Request& request, httplib::Response& respons
     ApiRequest parsed =
         chat ? parse_chat_request(json, options_.sampling) : parse_completion_request(json, options_.sampling);
     json = Json();
-    if (!parsed.model.empty() && parsed.model != options_.model)
-      throw ApiError(404, "model_not_found",
-                     fmt::format("unknown model \"{}\"; served: {}", shorten_utf8(parsed.model, 200), options_.model),
-                     "model");
-    answering = std::make_shared<Answering>(backend_, std::move(parsed));
+    const std::int64_t adapter = options_.models.adapter_of(parsed.model);
+    answering = std::make_shared<Answering>(backend_, std::move(parsed), adapter);
   }
   answering->submit();
   if (answering->request().stream)
@@ -122,7 +119,7 @@ void Service::answer(const httplib::Request& request, httplib::Response& respons
 }
 
 void Service::write_whole(Answering& answering, httplib::Response& response) const {
-  const ResponseForm form(answering.request(), backend_.tokenizer, options_.model);
+  const ResponseForm form(answering.request(), backend_.tokenizer, options_.models.name_of(answering.adapter()));
   while (answering.next()) continue;
   response.set_content(form.whole(answering.choices(), answering.usage()).dump(), "application/json");
 }
@@ -137,7 +134,7 @@ void Service::stream(std::shared_ptr<Answering> answering, httplib::Response& re
       if (!sink.write(text.data(), text.size())) throw ClientGone();
     };
     try {
-      ResponseForm form(answering->request(), backend_.tokenizer, options_.model);
+      ResponseForm form(answering->request(), backend_.tokenizer, options_.models.name_of(answering->adapter()));
       if (answering->request().chat)
         for (std::size_t i = 0; i < answering->choices().size(); ++i) send(form.opening(i).dump());
       while (auto next = answering->next()) send(form.chunk(next->first, next->second).dump());

@@ -187,8 +187,6 @@ TEST_F(ServeLimits, OptionsThatDoNotFitAreExplained) {
     return outcome.errors;
   };
   EXPECT_THAT(errors({"--host", "0.0.0.0"}), HasSubstr("--host 0.0.0.0 is open to other machines: set a token"));
-  EXPECT_THAT(errors({"--adapter", "a", "b"}), HasSubstr("2 adapters; one is served now"));
-  EXPECT_THAT(errors({"--adapter", "poet=adapters/poet"}), HasSubstr("as --adapter adapters/poet"));
   EXPECT_THAT(errors({"--api-key", "a b"}), HasSubstr("the API key holds a space"));
   EXPECT_THAT(errors({"--max-body", "lots"}), HasSubstr("--max-body"));
   testing::write_file(folder_ / "empty", "\n");
