@@ -76,7 +76,7 @@ struct EngineOptions {
       0;  // KV cache; 0: max_sequences times the context length, at most 0.8 of a GPU's free memory, 0.25 of the host's
   std::int64_t prefill_tokens = 2048;  // prompt tokens in a pass
   bool share_prefixes = true;
-  std::int64_t adapters = 0;  // of the bank in the model's layers (recipes/lora/adapter_bank.h)
+  std::int64_t adapters = 0;  // size of the bank in the model's layers (recipes/lora/adapter_bank.h)
 };
 
 // Counts and sizes of an engine at one time.

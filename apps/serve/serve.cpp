@@ -31,8 +31,8 @@ namespace {
 
 struct ServeOptions {
   GenerateOptions loading;                   // model, adapter, device and the like
-  std::vector<std::string> adapters;         // as given
-  std::vector<NamedAdapter> named_adapters;  // those with names
+  std::vector<std::string> adapters;         // --adapter
+  std::vector<NamedAdapter> named_adapters;  // --adapter NAME=FOLDER
   std::string host = "127.0.0.1";
   int port = 8080;
   std::string api_key;

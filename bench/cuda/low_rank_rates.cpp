@@ -170,16 +170,23 @@ void measure_gradients(const std::vector<std::int64_t>& widths, std::int64_t ran
 }
 
 // The base's GEMM, and what eight adapters in turns of `run` rows add to it.
-void measure_row_adapters(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t rank, std::int64_t run) {
-  constexpr std::int64_t kAdapters = 8;
+void measure_row_adapters(std::int64_t m, std::int64_t k, const std::vector<std::int64_t>& widths, std::int64_t run) {
+  constexpr std::int64_t kAdapters = 8, kRank = 16;
   constexpr int kTurns = 18;
   const auto random = [](const Shape& shape) { return random_on_gpu(shape, DType::bf16, 0.02); };
   const Tensor rows = Tensor::empty({m}, DType::i32);
   for (std::int64_t i = 0; i < m; ++i) rows.data<std::int32_t>()[i] = static_cast<std::int32_t>(i / run % kAdapters);
+  std::vector<RowAdapterPart> parts;
+  std::int64_t n = 0, rank = 0;
+  for (const std::int64_t width : widths) {
+    parts.push_back({random({kAdapters, kRank, width}), n, rank});
+    n += width;
+    rank += kRank;
+  }
   const Tensor weight = random({n, k});
   const RowAdaptersArgs args{.x = random({m, k}),
                              .a = random({kAdapters, rank, k}),
-                             .b = random({kAdapters, rank, n}),
+                             .parts = parts,
                              .rows = on_gpu(rows),
                              .y = random({m, n})};
   Way ways[]{{[&] { gemm({.a = args.x, .b = weight, .c = args.y, .transpose_b = true}); }},
@@ -217,10 +224,10 @@ void measure_low_rank() {
   fmt::print("updates of many adapters, rank 16 a projection of an 8B\n");
   for (const std::int64_t m : {1, 16, 64, 2048}) {
     const std::int64_t run = m > 64 ? 256 : 1;
-    measure_row_adapters(m, 6144, 4096, 48, run);
-    measure_row_adapters(m, 4096, 4096, 16, run);
-    measure_row_adapters(m, 28672, 4096, 32, run);
-    measure_row_adapters(m, 4096, 14336, 16, run);
+    measure_row_adapters(m, 4096, {4096, 1024, 1024}, run);
+    measure_row_adapters(m, 4096, {4096}, run);
+    measure_row_adapters(m, 4096, {14336, 14336}, run);
+    measure_row_adapters(m, 14336, {4096}, run);
   }
 }
 

@@ -16,7 +16,7 @@ class AdapterRowsScope {
   AdapterRowsScope(const AdapterRowsScope&) = delete;
   AdapterRowsScope& operator=(const AdapterRowsScope&) = delete;
 
-  // Of the innermost scope; undefined without one.
+  // Rows of the innermost scope; undefined without one.
   [[nodiscard]] static Tensor current() { return current_ != nullptr ? current_->rows_ : Tensor(); }
 
  private:

@@ -11,7 +11,8 @@ namespace {
 
 // A and B of all adapters, as RowAdaptersArgs.
 struct Stack {
-  Tensor a, b;
+  Tensor a;
+  std::vector<RowAdapterPart> parts;
 };
 
 class BankLinear final : public nn::LinearKernelWrapper {
@@ -33,7 +34,7 @@ class BankLinear final : public nn::LinearKernelWrapper {
                                         const nn::Weight& bias) const override {
     nn::LinearOutput output = wrapped().run(call, weight, bias);
     if (const Tensor rows = nn::AdapterRowsScope::current(); rows.defined())
-      row_adapters({.x = call.x.value(), .a = stack_.a, .b = stack_.b, .rows = rows, .y = output.y.value()});
+      row_adapters({.x = call.x.value(), .a = stack_.a, .parts = stack_.parts, .rows = rows, .y = output.y.value()});
     return output;
   }
 
@@ -73,28 +74,54 @@ Tensor on_device(const Tensor& values, DType dtype, Device device) {
   return to.to(device);
 }
 
+// Rows of a weight that adapters update, by the first one: their count, and place and number of their ranks in A.
+struct Slot {
+  std::int64_t rows = 0, rank_begin = 0, rank = 0;
+};
+using Slots = std::map<std::int64_t, Slot>;
+
 // `adapters`: one for each of the bank, null: none of this layer.
-Stack stack_of(const nn::Parameter& weight, const std::vector<const nn::LowRankAdapter*>& adapters, DType dtype,
-               Device device) {
-  const std::int64_t count = std::ssize(adapters), out = weight.global_shape[0], in = weight.global_shape[1];
-  std::int64_t rank = 0;
-  for (const nn::LowRankAdapter* adapter : adapters)
-    if (adapter != nullptr) rank = std::max(rank, adapter->rank());
-  const Tensor a = Tensor::zeros({count, rank, in}, DType::f32), b = Tensor::zeros({count, rank, out}, DType::f32);
+Slots slots_of(const std::vector<const nn::LowRankAdapter*>& adapters) {
+  Slots slots;
+  for (const nn::LowRankAdapter* adapter : adapters) {
+    if (adapter == nullptr) continue;
+    for (const nn::LowRankPiece& piece : adapter->pieces()) {
+      Slot& slot = slots[piece.row_begin];
+      slot.rows = piece.rows;
+      slot.rank = std::max(slot.rank, piece.rank);
+    }
+  }
+  std::int64_t next = 0;
+  for (auto& [row, slot] : slots) slot.rank_begin = std::exchange(next, next + slot.rank);
+  return slots;
+}
+
+Stack stack_of(std::int64_t in, const std::vector<const nn::LowRankAdapter*>& adapters, DType dtype, Device device) {
+  const Slots slots = slots_of(adapters);
+  const std::int64_t count = std::ssize(adapters),
+                     rank = slots.rbegin()->second.rank_begin + slots.rbegin()->second.rank;
+  const Tensor a = Tensor::zeros({count, rank, in}, DType::f32);
+  std::map<std::int64_t, Tensor> b;
+  for (const auto& [row, slot] : slots) b[row] = Tensor::zeros({count, slot.rank, slot.rows}, DType::f32);
   for (std::int64_t i = 0; i < count; ++i) {
     const nn::LowRankAdapter* adapter = adapters[static_cast<std::size_t>(i)];
     if (adapter == nullptr) continue;
-    a.select(0, i).narrow(0, 0, adapter->rank()).copy_from(host_values(adapter->a()));
+    const Tensor own_a = host_values(adapter->a());
     for (std::size_t p = 0; p < adapter->pieces().size(); ++p) {
       const nn::LowRankPiece& piece = adapter->pieces()[p];
-      const Tensor values = host_values(adapter->b(p));
-      float* const to = b.data<float>() + (i * rank + piece.rank_begin) * out + piece.row_begin;
+      const Slot& slot = slots.at(piece.row_begin);
+      a.select(0, i).narrow(0, slot.rank_begin, piece.rank).copy_from(own_a.narrow(0, piece.rank_begin, piece.rank));
+      const Tensor own_b = host_values(adapter->b(p));
+      float* const to = b.at(piece.row_begin).data<float>() + i * slot.rank * slot.rows;
       for (std::int64_t row = 0; row < piece.rows; ++row)
         for (std::int64_t r = 0; r < piece.rank; ++r)
-          to[r * out + row] = piece.scale * values.data<float>()[row * piece.rank + r];
+          to[r * slot.rows + row] = piece.scale * own_b.data<float>()[row * piece.rank + r];
     }
   }
-  return {on_device(a, dtype, device), on_device(b, dtype, device)};
+  Stack stack{.a = on_device(a, dtype, device), .parts = {}};
+  for (const auto& [row, slot] : slots)
+    stack.parts.push_back({.b = on_device(b.at(row), dtype, device), .column = row, .rank_begin = slot.rank_begin});
+  return stack;
 }
 
 }  // namespace
@@ -112,8 +139,9 @@ std::int64_t attach_adapter_bank(std::span<const NamedAdapters> adapters, DType 
   const MemoryScope scope(MemoryCategory::parameters);
   std::int64_t bytes = 0;
   for (nn::Linear* linear : layers) {
-    Stack stack = stack_of(linear->weight(), of_layer.at(linear), dtype, device);
-    bytes += static_cast<std::int64_t>(stack.a.nbytes() + stack.b.nbytes());
+    Stack stack = stack_of(linear->weight().global_shape[1], of_layer.at(linear), dtype, device);
+    bytes += static_cast<std::int64_t>(stack.a.nbytes());
+    for (const RowAdapterPart& part : stack.parts) bytes += static_cast<std::int64_t>(part.b.nbytes());
     linear->set_kernel(std::make_shared<BankLinear>(linear->shared_kernel(), std::move(stack)));
   }
   return bytes;

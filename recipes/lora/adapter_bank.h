@@ -11,7 +11,7 @@ namespace quench::recipes {
 
 struct NamedAdapters {
   std::string name;          // in errors
-  const Adapters* adapters;  // of the model, not attached
+  const Adapters* adapters;  // adapters of the model, not attached
 };
 
 // Wraps the current kernels of the layers with an adapter, for inference; the number of an adapter is its place in

@@ -56,7 +56,7 @@ inline void attach_bank(nn::CausalLm& model) {
   EXPECT_GT(recipes::attach_adapter_bank(named, model.options().dtype, model.options().device), 0);
 }
 
-// Of all adapters and none, in turns; every second one begins as the others do.
+// Requests of all adapters and none, in turns; every second one begins as the others do.
 inline std::vector<EngineRequest> adapted_requests(std::int64_t count, std::int64_t new_tokens = 0) {
   std::vector<EngineRequest> all;
   for (std::int64_t i = 0; i < count; ++i) {

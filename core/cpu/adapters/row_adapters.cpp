@@ -14,7 +14,7 @@ template <class T>
 void hidden_of(const T* x, const T* a, std::int64_t width, std::int64_t count, float* hidden) {
   F32 sums[kRanks] = {};
   const T* lines[kRanks];
-  // Those beyond `count` repeat the last one.
+  // Lines beyond `count` repeat the last one.
   for (std::int64_t j = 0; j < kRanks; ++j) lines[j] = a + std::min(j, count - 1) * width;
   for_vectors(width, [&](std::int64_t k, auto lanes) {
     const F32 value = load(x + k, lanes);
@@ -25,9 +25,9 @@ void hidden_of(const T* x, const T* a, std::int64_t width, std::int64_t count, f
 
 template <class T>
 void run(const RowAdaptersArgs& args) {
-  const std::int64_t m = args.x.size(0), k = args.x.size(1), n = args.y.size(1), r = args.a.size(1);
+  const std::int64_t m = args.x.size(0), k = args.x.size(1), r = args.a.size(1);
   const std::int64_t x_step = args.x.stride(0), y_step = args.y.stride(0);
-  const T *x = args.x.data<T>(), *a = args.a.data<T>(), *b = args.b.data<T>();
+  const T *x = args.x.data<T>(), *a = args.a.data<T>();
   const std::int32_t* rows = args.rows.data<std::int32_t>();
   T* y = args.y.data<T>();
   const MemoryScope scope(MemoryCategory::workspace);
@@ -43,21 +43,25 @@ void run(const RowAdaptersArgs& args) {
                 hidden + row * r + first);
     }
   });
-  const std::int64_t blocks = (n + kColumns - 1) / kColumns;
-  parallel_ranges(m * blocks, m * r * n, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t row = item / blocks, first = item % blocks * kColumns;
-      if (rows[row] < 0) continue;
-      const T* of_row = b + rows[row] * r * n + first;
-      T* out = y + row * y_step + first;
-      for_vectors(std::min(kColumns, n - first), [&](std::int64_t i, auto lanes) {
-        F32 sum{};
-        for (std::int64_t rank = 0; rank < r; ++rank)
-          sum = fma(broadcast(hidden[row * r + rank]), load(of_row + rank * n + i, lanes), sum);
-        store(out + i, load(out + i, lanes) + sum, lanes);
-      });
-    }
-  });
+  for (const RowAdapterPart& part : args.parts) {
+    const std::int64_t ranks = part.b.size(1), n = part.b.size(2), blocks = (n + kColumns - 1) / kColumns;
+    const T* b = part.b.data<T>();
+    parallel_ranges(m * blocks, m * ranks * n, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t item = begin; item < end; ++item) {
+        const std::int64_t row = item / blocks, first = item % blocks * kColumns;
+        if (rows[row] < 0) continue;
+        const T* of_row = b + rows[row] * ranks * n + first;
+        const float* values = hidden + row * r + part.rank_begin;
+        T* out = y + row * y_step + part.column + first;
+        for_vectors(std::min(kColumns, n - first), [&](std::int64_t i, auto lanes) {
+          F32 sum{};
+          for (std::int64_t rank = 0; rank < ranks; ++rank)
+            sum = fma(broadcast(values[rank]), load(of_row + rank * n + i, lanes), sum);
+          store(out + i, load(out + i, lanes) + sum, lanes);
+        });
+      }
+    });
+  }
 }
 
 void row_adapters_kernel(const RowAdaptersArgs& args) {

@@ -18,15 +18,24 @@ constexpr int kTileRows = 4;
 constexpr std::int64_t kFewRows = 64;
 
 template <class T>
+struct PartView {
+  const T* b;  // [adapters,ranks,columns]
+  T* y;
+  std::int64_t columns;
+  int ranks, rank_begin;
+  unsigned first_block;  // of the grid's y
+};
+
+template <class T>
 struct RowAdaptersView {
   const T* x;
   const T* a;                // [adapters,ranks,width]
-  const T* b;                // [adapters,ranks,columns]
   const std::int32_t* rows;  // adapter by row
   float* hidden;             // [count,ranks]
-  T* y;
-  std::int64_t x_stride, y_stride, count, width, columns;
+  std::int64_t x_stride, y_stride, count, width;
   int ranks;
+  int part_count;
+  PartView<T> parts[kMostRowAdapterParts];
 };
 
 // Adapters of a tile; false: none.
@@ -43,7 +52,7 @@ __device__ bool read_tile(int (&adapter)[kRows], std::int64_t first, const RowAd
 
 // Grid: tile, rank. N elements at a time.
 template <int kRows, int N, class T>
-__global__ __launch_bounds__(kThreads) void row_hidden_kernel(RowAdaptersView<T> args) {
+__global__ __launch_bounds__(kThreads) void row_hidden_kernel(const __grid_constant__ RowAdaptersView<T> args) {
   __shared__ float scratch[kThreads / 32][kRows];
   pdl_sync();
   const std::int64_t first = std::int64_t{blockIdx.x} * kRows;
@@ -82,17 +91,21 @@ __global__ __launch_bounds__(kThreads) void row_hidden_kernel(RowAdaptersView<T>
   args.hidden[(first + row) * args.ranks + rank] = total;
 }
 
-// Grid: tile, columns. N columns a thread.
+// Grid: tile, columns of all parts. N columns a thread.
 template <int kRows, int N, class T>
-__global__ __launch_bounds__(kThreads) void row_update_kernel(RowAdaptersView<T> args) {
+__global__ __launch_bounds__(kThreads) void row_update_kernel(const __grid_constant__ RowAdaptersView<T> args) {
   pdl_sync();
   const std::int64_t first = std::int64_t{blockIdx.x} * kRows;
-  const std::int64_t i = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  int number = 0;
+  while (number + 1 < args.part_count && blockIdx.y >= args.parts[number + 1].first_block) ++number;
+  const PartView<T>& part = args.parts[number];
+  const std::int64_t i = std::int64_t{blockIdx.y - part.first_block} * kThreads + threadIdx.x;
   int adapter[kRows];
-  if (!read_tile(adapter, first, args) || i >= args.columns / N) return;
+  if (!read_tile(adapter, first, args) || i >= part.columns / N) return;
+  const float* hidden = args.hidden + first * args.ranks + part.rank_begin;
   Vector<float, N> sum[kRows] = {};
 #pragma unroll 4
-  for (int rank = 0; rank < args.ranks; ++rank) {
+  for (int rank = 0; rank < part.ranks; ++rank) {
     Vector<float, N> b{};
     int held = -1;
 #pragma unroll
@@ -100,17 +113,17 @@ __global__ __launch_bounds__(kThreads) void row_update_kernel(RowAdaptersView<T>
       if (adapter[j] < 0) continue;
       if (adapter[j] != held) {
         held = adapter[j];
-        b = unpack(load_packed<T, N>(args.b + (std::int64_t{held} * args.ranks + rank) * args.columns, i));
+        b = unpack(load_packed<T, N>(part.b + (std::int64_t{held} * part.ranks + rank) * part.columns, i));
       }
-      const float hidden = args.hidden[(first + j) * args.ranks + rank];
+      const float value = hidden[j * args.ranks + rank];
 #pragma unroll
-      for (int e = 0; e < N; ++e) sum[j][e] = fmaf(hidden, b[e], sum[j][e]);
+      for (int e = 0; e < N; ++e) sum[j][e] = fmaf(value, b[e], sum[j][e]);
     }
   }
 #pragma unroll
   for (int j = 0; j < kRows; ++j) {
     if (adapter[j] < 0) continue;
-    T* y = args.y + (first + j) * args.y_stride;
+    T* y = part.y + (first + j) * args.y_stride;
     Vector<float, N> value = unpack(load_packed<T, N>(y, i));
 #pragma unroll
     for (int e = 0; e < N; ++e) value[e] += sum[j][e];
@@ -119,41 +132,53 @@ __global__ __launch_bounds__(kThreads) void row_update_kernel(RowAdaptersView<T>
 }
 
 template <int kRows, class T>
-void launch_tiles(const OpLaunch& launch, const RowAdaptersArgs& args, const RowAdaptersView<T>& view) {
+void launch_tiles(const OpLaunch& launch, RowAdaptersView<T> view) {
   constexpr int kWide = kVectorWidth<T>;
   const bool wide_x = rows_are_wide<T>(view.x, view.x_stride, view.width) && rows_are_wide<T>(view.a, 0, view.width);
-  const bool wide_y =
-      rows_are_wide<T>(view.y, view.y_stride, view.columns) && rows_are_wide<T>(view.b, 0, view.columns);
+  bool wide_y = true;
+  for (int p = 0; p < view.part_count; ++p)
+    wide_y = wide_y && rows_are_wide<T>(view.parts[p].y, view.y_stride, view.parts[p].columns) &&
+             rows_are_wide<T>(view.parts[p].b, 0, view.parts[p].columns);
+  std::int64_t blocks = 0;
+  for (int p = 0; p < view.part_count; ++p) {
+    view.parts[p].first_block = static_cast<unsigned>(blocks);
+    blocks += (view.parts[p].columns / (wide_y ? kWide : 1) + kThreads - 1) / kThreads;
+  }
   const auto tiles = static_cast<unsigned>((view.count + kRows - 1) / kRows);
-  const std::int64_t places = view.columns / (wide_y ? kWide : 1), parts = (places + kThreads - 1) / kThreads;
-  QUENCH_CHECK_AS(ErrorCode::unsupported, view.ranks < 65536 && parts < 65536,
-                  "row_adapters: {} columns and rank {}: too many", view.columns, view.ranks);
-  launch.early(args.x.size(0), wide_x ? row_hidden_kernel<kRows, kWide, T> : row_hidden_kernel<kRows, 1, T>,
+  QUENCH_CHECK_AS(ErrorCode::unsupported, view.ranks < 65536 && blocks < 65536,
+                  "row_adapters: rank {} and {} blocks of columns, fewer than 65536 are supported", view.ranks, blocks);
+  launch.early(view.count, wide_x ? row_hidden_kernel<kRows, kWide, T> : row_hidden_kernel<kRows, 1, T>,
                dim3(tiles, static_cast<unsigned>(view.ranks)), kThreads, 0, view);
-  launch.early(args.x.size(0), wide_y ? row_update_kernel<kRows, kWide, T> : row_update_kernel<kRows, 1, T>,
-               dim3(tiles, static_cast<unsigned>(parts)), kThreads, 0, view);
+  launch.early(view.count, wide_y ? row_update_kernel<kRows, kWide, T> : row_update_kernel<kRows, 1, T>,
+               dim3(tiles, static_cast<unsigned>(blocks)), kThreads, 0, view);
 }
 
 void row_adapters(const RowAdaptersArgs& args) {
-  const OpLaunch launch("row_adapters", {&args.x, &args.a, &args.b, &args.rows, &args.y});
+  const OpLaunch launch("row_adapters", {&args.x, &args.a, &args.rows, &args.y});
   const std::int64_t count = args.x.size(0), ranks = args.a.size(1);
   check_row_count("row_adapters", count);
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor hidden = Tensor::empty({count, ranks}, DType::f32, args.x.device());
   dispatch<float, bfloat16>(args.x.dtype(), "row_adapters", [&]<class T>() {
-    const RowAdaptersView<T> view{.x = args.x.data<T>(),
-                                  .a = args.a.data<T>(),
-                                  .b = args.b.data<T>(),
-                                  .rows = args.rows.data<std::int32_t>(),
-                                  .hidden = hidden.data<float>(),
-                                  .y = args.y.data<T>(),
-                                  .x_stride = args.x.stride(0),
-                                  .y_stride = args.y.stride(0),
-                                  .count = count,
-                                  .width = args.x.size(1),
-                                  .columns = args.y.size(1),
-                                  .ranks = static_cast<int>(ranks)};
-    count <= kFewRows ? launch_tiles<1>(launch, args, view) : launch_tiles<kTileRows>(launch, args, view);
+    RowAdaptersView<T> view{.x = args.x.data<T>(),
+                            .a = args.a.data<T>(),
+                            .rows = args.rows.data<std::int32_t>(),
+                            .hidden = hidden.data<float>(),
+                            .x_stride = args.x.stride(0),
+                            .y_stride = args.y.stride(0),
+                            .count = count,
+                            .width = args.x.size(1),
+                            .ranks = static_cast<int>(ranks),
+                            .part_count = 0,
+                            .parts = {}};
+    for (const RowAdapterPart& part : args.parts)
+      view.parts[view.part_count++] = {.b = part.b.data<T>(),
+                                       .y = args.y.data<T>() + part.column,
+                                       .columns = part.b.size(2),
+                                       .ranks = static_cast<int>(part.b.size(1)),
+                                       .rank_begin = static_cast<int>(part.rank_begin),
+                                       .first_block = 0};
+    count <= kFewRows ? launch_tiles<1>(launch, view) : launch_tiles<kTileRows>(launch, view);
   });
 }
 

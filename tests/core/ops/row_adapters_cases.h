@@ -25,18 +25,23 @@ inline Tensor random_rows(Generator& random, std::int64_t rows, std::int64_t col
   return gaps ? all.narrow(1, 2, columns) : all;
 }
 
-// Every third row has no adapter; others follow in runs of two.
+// Every third row has no adapter; others follow in runs of two. Of more than 40 columns, the middle third has no part;
+// the last part has the last ranks alone.
 inline RowAdaptersArgs row_adapters_args(const RowAdaptersCase& c, std::uint32_t seed) {
   Generator random(seed);
-  const Tensor a = Tensor::empty({c.adapters, c.rank, c.k}, c.dtype),
-               b = Tensor::empty({c.adapters, c.rank, c.n}, c.dtype), rows = Tensor::empty({c.m}, DType::i32);
+  const Tensor a = Tensor::empty({c.adapters, c.rank, c.k}, c.dtype), rows = Tensor::empty({c.m}, DType::i32);
   random.fill_normal(a);
-  random.fill_normal(b);
+  const bool several = c.n > 40;
+  const std::int64_t first = several ? c.n / 3 / 8 * 8 : c.n, last_rank = (c.rank + 1) / 2;
+  std::vector<RowAdapterPart> parts{{Tensor::empty({c.adapters, c.rank, first}, c.dtype), 0, 0}};
+  if (several)
+    parts.push_back({Tensor::empty({c.adapters, last_rank, c.n - 2 * first}, c.dtype), 2 * first, c.rank - last_rank});
+  for (const RowAdapterPart& part : parts) random.fill_normal(part.b);
   for (std::int64_t i = 0; i < c.m; ++i)
     rows.data<std::int32_t>()[i] = static_cast<std::int32_t>(i % 3 == 1 ? -1 : i / 2 % c.adapters);
   return {.x = random_rows(random, c.m, c.k, c.dtype, c.gaps),
           .a = a,
-          .b = b,
+          .parts = parts,
           .rows = rows,
           .y = random_rows(random, c.m, c.n, c.dtype, c.gaps)};
 }
@@ -44,18 +49,21 @@ inline RowAdaptersArgs row_adapters_args(const RowAdaptersCase& c, std::uint32_t
 // y after the op, in double.
 inline std::vector<double> row_adapters_result(const RowAdaptersArgs& args) {
   const std::int64_t m = args.x.size(0), k = args.x.size(1), n = args.y.size(1), r = args.a.size(1);
-  const std::vector<double> x = values(args.x), a = values(args.a), b = values(args.b);
+  const std::vector<double> x = values(args.x), a = values(args.a);
   std::vector<double> y = values(args.y);
   const auto at = [](const std::vector<double>& all, std::int64_t i) { return all[static_cast<std::size_t>(i)]; };
   for (std::int64_t row = 0; row < m; ++row) {
     const std::int64_t adapter = args.rows.data<std::int32_t>()[row];
     if (adapter < 0) continue;
-    for (std::int64_t rank = 0; rank < r; ++rank) {
-      double hidden = 0;
-      for (std::int64_t i = 0; i < k; ++i) hidden += at(a, (adapter * r + rank) * k + i) * at(x, row * k + i);
-      for (std::int64_t i = 0; i < n; ++i)
-        y[static_cast<std::size_t>(row * n + i)] += at(b, (adapter * r + rank) * n + i) * hidden;
-    }
+    for (const RowAdapterPart& part : args.parts)
+      for (std::int64_t rank = 0; rank < part.b.size(1); ++rank) {
+        double hidden = 0;
+        const std::int64_t line = adapter * r + part.rank_begin + rank;
+        for (std::int64_t i = 0; i < k; ++i) hidden += at(a, line * k + i) * at(x, row * k + i);
+        for (std::int64_t i = 0; i < part.b.size(2); ++i)
+          y[static_cast<std::size_t>(row * n + part.column + i)] +=
+              get_element(part.b, ((adapter * part.b.size(1)) + rank) * part.b.size(2) + i) * hidden;
+      }
   }
   return y;
 }

@@ -34,7 +34,7 @@ TEST(RowAdapters, ARowDoesNotDependOnTheOthers) {
     for (std::int64_t row = 0; row < c.m; ++row)
       row_adapters({.x = one.x.narrow(0, row, 1),
                     .a = one.a,
-                    .b = one.b,
+                    .parts = one.parts,
                     .rows = one.rows.narrow(0, row, 1),
                     .y = one.y.narrow(0, row, 1)});
     EXPECT_EQ(values(all.y), values(one.y));
@@ -55,8 +55,14 @@ TEST(RowAdapters, BadOperandsAreRefused) {
   bad.rows = Tensor::from_values<std::int32_t>({1}, std::vector<std::int32_t>{3});
   refused(bad, "row 0 has adapter 3, expected -1 to 2");
   bad = args;
-  bad.b = args.a;
+  bad.parts[0].b = args.parts[0].b.narrow(0, 0, 2);
   refused(bad, "b is");
+  bad = args;
+  bad.parts[1].column = 8;
+  refused(bad, "a part of columns 8 to ");
+  bad = args;
+  bad.parts[1].rank_begin = 9;
+  refused(bad, "ranks 9 to 17 of a");
   bad = args;
   bad.a = args.a.narrow(2, 0, 63);
   refused(bad, "a is");

@@ -5,8 +5,10 @@ namespace quench::testing {
 namespace {
 
 RowAdaptersArgs args_on_gpu(const RowAdaptersArgs& args) {
-  return {
-      .x = on_gpu(args.x), .a = on_gpu(args.a), .b = on_gpu(args.b), .rows = on_gpu(args.rows), .y = on_gpu(args.y)};
+  RowAdaptersArgs gpu = args;
+  for (Tensor* tensor : {&gpu.x, &gpu.a, &gpu.rows, &gpu.y}) *tensor = on_gpu(*tensor);
+  for (RowAdapterPart& part : gpu.parts) part.b = on_gpu(part.b);
+  return gpu;
 }
 
 TEST(CudaRowAdapters, EveryRowGetsTheUpdateOfItsAdapter) {
@@ -34,7 +36,7 @@ TEST(CudaRowAdapters, ARowDoesNotDependOnTheOthers) {
     for (std::int64_t row = 0; row < c.m; ++row)
       row_adapters({.x = one.x.narrow(0, row, 1),
                     .a = one.a,
-                    .b = one.b,
+                    .parts = one.parts,
                     .rows = one.rows.narrow(0, row, 1),
                     .y = one.y.narrow(0, row, 1)});
     EXPECT_EQ(values(on_cpu(all.y)), values(on_cpu(one.y)));
