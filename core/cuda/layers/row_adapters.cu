@@ -23,7 +23,7 @@ struct PartView {
   T* y;
   std::int64_t columns;
   int ranks, rank_begin;
-  unsigned first_block;  // of the grid's y
+  unsigned first_block;  // place in the grid's y
 };
 
 template <class T>
