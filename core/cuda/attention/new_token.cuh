@@ -41,9 +41,7 @@ struct NewTokenOperands {
   struct Angles {
     Vector<float, kVectorWidth<T>> cosine, sine;  // rotate-half sign included
   };
-  __device__ Angles angles(int d, int dim) const {
-    return angles(d, dim, cos != nullptr ? *position : 0);
-  }
+  __device__ Angles angles(int d, int dim) const { return angles(d, dim, cos != nullptr ? *position : 0); }
   __device__ Angles angles(int d, int dim, std::int64_t at) const {
     constexpr int kWidth = kVectorWidth<T>, kLoad = 4;
     Angles result;

@@ -32,7 +32,7 @@ struct Shape {
   static constexpr int kSpanK = kSpan == ScaleSpan::half   ? kPartK / 2
                                 : kSpan == ScaleSpan::part ? kPartK
                                                            : kTileK<Codes>;
-  static constexpr int kScales = kTileK<Codes> / kSpanK;  // of a weight row in a K tile
+  static constexpr int kScales = kTileK<Codes> / kSpanK;  // scales of a weight row in a K tile
 };
 
 // A K tile in shared memory.
@@ -141,7 +141,7 @@ class RowScales {
     for (int h = 0; h < 2; ++h)
       odd_[h] = min(std::int64_t{first_row} + fragment.row + 8 * h, p.w.rows - 1) * p.w.groups % 2 != 0;
   }
-  // Of a span, whose group is `group`.
+  // Scales of a span, whose group is `group`.
   __device__ __forceinline__ void get(const Stage<S>& stage, int span, int group, float (&scales)[2]) const {
     const Fragment fragment;
 #pragma unroll
