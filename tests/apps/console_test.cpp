@@ -43,7 +43,7 @@ TEST_F(Console, MistypedVerbsNameTheNearestAndAll) {
   const Outcome verb = run({"trian", "run.json"});
   EXPECT_EQ(verb.status, 2);
   EXPECT_THAT(verb.errors, AllOf(HasSubstr("unknown verb 'trian'; did you mean 'train'?"),
-                                 HasSubstr("verbs are train, tune, run, tokenize, distill-targets, eval")));
+                                 HasSubstr("verbs are train, tune, run, tokenize, distill-targets, best-of, eval")));
   const Outcome nested = run({"config", "chekc", "run.json"});
   EXPECT_EQ(nested.status, 2);
   EXPECT_THAT(nested.errors, AllOf(HasSubstr("unknown verb 'config chekc'; did you mean 'config check'?"),
