@@ -4,8 +4,8 @@
 
 #include <type_traits>
 
+#include "core/cuda/common/packed_codes.cuh"
 #include "core/cuda/common/vector.cuh"
-#include "core/cuda/gemm/packed_codes.cuh"
 #include "core/number/cache_code.h"
 
 namespace quench::cuda {

@@ -1,13 +1,13 @@
 // Dequantizing GEMM of few rows, and dequantization: one or two weight rows per warp, in registers; f32 accumulators.
 
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/packed_codes.cuh"
+#include "core/cuda/common/packed_view.cuh"
 #include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
-#include "core/cuda/gemm/packed_codes.cuh"
 #include "core/cuda/gemm/packed_gemm.h"
-#include "core/cuda/gemm/packed_view.cuh"
 #include "core/cuda/gemm/small_m_gemm.h"
 #include "core/ops/gated_linear.h"
 #include "core/ops/packed_linear.h"

@@ -3,8 +3,8 @@
 // kKTilesInFlight K tiles ahead, and are dequantized there; x is staged in shared memory (staged_rows.cuh). The K order
 // and the order of additions depend on the shape alone.
 
+#include "core/cuda/common/packed_codes.cuh"
 #include "core/cuda/common/pdl.cuh"
-#include "core/cuda/gemm/packed_codes.cuh"
 #include "core/cuda/gemm/small_m_tile_scheduler.cuh"
 
 namespace quench::cuda {

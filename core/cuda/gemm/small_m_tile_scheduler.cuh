@@ -2,7 +2,7 @@
 // Parameters, tile shapes and tile scheduler of the small-M GEMM. An output tile is kTileRows weight rows of one warp,
 // or of `split_k` warps of a CTA, each with a range of K tiles. Persistent CTAs take output tiles strided by the grid.
 
-#include "core/cuda/gemm/packed_view.cuh"
+#include "core/cuda/common/packed_view.cuh"
 #include "core/cuda/gemm/staged_rows.cuh"
 #include "core/ops/gated_activation.h"
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
-#include "core/cuda/gemm/packed_gemm_tiles.cuh"
+#include "core/cuda/common/packed_parts.cuh"
+#include "core/cuda/common/packed_view.cuh"
+#include "core/cuda/sm80/mma.cuh"
 #include "core/cuda/sm90/ptx.cuh"
 
 namespace quench::cuda::packed_wgmma {
