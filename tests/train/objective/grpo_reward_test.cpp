@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/testing.h"
+#include "tests/train/expect_error.h"
 #include "train/objectives/grpo/grpo_section.h"
 #include "train/objectives/grpo/rewards/reward_set.h"
 
@@ -12,7 +13,6 @@ namespace quench {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::vector<double> rewards_of(const GrpoSection& section, const std::vector<std::string>& completions,
                                const Json& record = Json::Object{{"answer", "42"}}) {
@@ -29,20 +29,10 @@ GrpoSection with_command(const std::string& command, double timeout = 20) {
   return section;
 }
 
-void expect_reward_error(ErrorCode code, const std::string& reason, const std::function<void()>& work) {
-  try {
-    work();
-    ADD_FAILURE() << "accepted; expected: " << reason;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(reason));
-  }
-}
-
 TEST(GrpoReward, ExactMatchIgnoresSpaceAtBothEnds) {
   EXPECT_THAT(rewards_of({}, {"42", " 42\n", "4 2", "", "42."}), ElementsAre(1, 1, 0, 0, 0));
   EXPECT_THAT(rewards_of({}, {"42", "43"}, Json::Object{{"answer", 42}}), ElementsAre(1, 0));
-  expect_reward_error(ErrorCode::corrupt, "grpo.answer_field", [] {
+  testing::expect_error(ErrorCode::corrupt, "grpo.answer_field", [] {
     (void)rewards_of({}, {"42"}, Json::Object{{"solution", "42"}});
   });
 }
@@ -64,7 +54,7 @@ TEST(GrpoReward, NumericMatchComparesWithATolerance) {
   EXPECT_THAT(rewards_of(section, {"it is 42.0", "41.99", "42 or 43", "unknown"}), ElementsAre(1, 0, 0, 0));
   section.reward_tolerance = 0.1;
   EXPECT_THAT(rewards_of(section, {"41.99"}), ElementsAre(1));
-  expect_reward_error(ErrorCode::corrupt, "holds no number", [&] {
+  testing::expect_error(ErrorCode::corrupt, "holds no number", [&] {
     (void)rewards_of(section, {"1"}, Json::Object{{"answer", "many"}});
   });
 }
@@ -78,8 +68,8 @@ TEST(GrpoReward, ARegexIsFoundAndItsGroupIsTheAnswer) {
   EXPECT_THAT(rewards_of(section, {"so answer: 42", "answer: 41", "42"}), ElementsAre(1, 0, 0));
   EXPECT_THAT(rewards_of(section, {std::string(1 << 20, 'a') + "answer: 42"}), ElementsAre(1));
   section.reward_pattern = "(";
-  expect_reward_error(ErrorCode::bad_config, "no ECMAScript regular expression",
-                      [&] { (void)rewards_of(section, {"x"}); });
+  testing::expect_error(ErrorCode::bad_config, "no ECMAScript regular expression",
+                        [&] { (void)rewards_of(section, {"x"}); });
 }
 
 TEST(GrpoReward, ACommandReadsLinesAndPrintsNumbers) {
@@ -96,25 +86,25 @@ TEST(GrpoReward, ACommandReadsLinesAndPrintsNumbers) {
 }
 
 TEST(GrpoReward, AFailingCommandIsNamed) {
-  expect_reward_error(ErrorCode::failed, "\"exit 3\" failed with exit status 3",
-                      [] { (void)rewards_of(with_command("exit 3"), {"a"}); });
-  expect_reward_error(ErrorCode::failed, "was ended by signal 9",
-                      [] { (void)rewards_of(with_command("kill -9 $$"), {"a"}); });
-  expect_reward_error(ErrorCode::corrupt, "printed 1 lines for 2 completions", [] {
+  testing::expect_error(ErrorCode::failed, "\"exit 3\" failed with exit status 3",
+                        [] { (void)rewards_of(with_command("exit 3"), {"a"}); });
+  testing::expect_error(ErrorCode::failed, "was ended by signal 9",
+                        [] { (void)rewards_of(with_command("kill -9 $$"), {"a"}); });
+  testing::expect_error(ErrorCode::corrupt, "printed 1 lines for 2 completions", [] {
     (void)rewards_of(with_command("echo 1"), {"a", "b"});
   });
-  expect_reward_error(ErrorCode::corrupt, "line 1 of its output is \"good\"",
-                      [] { (void)rewards_of(with_command("echo good"), {"a"}); });
-  expect_reward_error(ErrorCode::bad_config, "needs a shell command",
-                      [] { (void)rewards_of(with_command(""), {"a"}); });
+  testing::expect_error(ErrorCode::corrupt, "line 1 of its output is \"good\"",
+                        [] { (void)rewards_of(with_command("echo good"), {"a"}); });
+  testing::expect_error(ErrorCode::bad_config, "needs a shell command",
+                        [] { (void)rewards_of(with_command(""), {"a"}); });
 }
 
 TEST(GrpoReward, ALateCommandIsKilledWithItsChildren) {
   const auto start = std::chrono::steady_clock::now();
-  expect_reward_error(ErrorCode::failed, "grpo.reward_timeout",
-                      [] { (void)rewards_of(with_command("sleep 60 | cat", 0.3), {"a"}); });
-  expect_reward_error(ErrorCode::failed, "grpo.reward_timeout",
-                      [] { (void)rewards_of(with_command("exec >/dev/null; sleep 60", 0.3), {"a"}); });
+  testing::expect_error(ErrorCode::failed, "grpo.reward_timeout",
+                        [] { (void)rewards_of(with_command("sleep 60 | cat", 0.3), {"a"}); });
+  testing::expect_error(ErrorCode::failed, "grpo.reward_timeout",
+                        [] { (void)rewards_of(with_command("exec >/dev/null; sleep 60", 0.3), {"a"}); });
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 

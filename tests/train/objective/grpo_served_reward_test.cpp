@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tests/testing.h"
+#include "tests/train/expect_error.h"
 #include "tests/train/objective/reward_server.h"
 #include "train/model_folder/model_folder.h"
 #include "train/objectives/grpo/grpo_section.h"
@@ -17,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::RewardServer;
 
 const Json kNoFields = Json::object();
@@ -38,16 +38,6 @@ GrpoSection with_server(const RewardServer& server) {
 std::vector<double> two_scores(const GrpoSection& section) {
   const std::vector<RewardSample> samples = {{"p", "one", kNoFields}, {"p", "two", kNoFields}};
   return RewardSet(section).score(samples).total;
-}
-
-void expect_served_error(ErrorCode code, const std::string& reason, const std::function<void()>& work) {
-  try {
-    work();
-    ADD_FAILURE() << "accepted; expected: " << reason;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(reason));
-  }
 }
 
 TEST(GrpoServedReward, ABatchIsPostedAndItsNumbersAreRead) {
@@ -78,29 +68,29 @@ TEST(GrpoServedReward, AServerThatIsBusyOrSilentIsAskedAgain) {
 
 TEST(GrpoServedReward, FailuresOfAServerAreNamed) {
   const RewardServer refuses([](int, const std::string&) -> RewardServer::Answer { return {404, "no such page"}; });
-  expect_served_error(ErrorCode::failed, "answered with status 404: no such page",
-                      [&] { (void)two_scores(with_server(refuses)); });
+  testing::expect_error(ErrorCode::failed, "answered with status 404: no such page",
+                        [&] { (void)two_scores(with_server(refuses)); });
   EXPECT_EQ(refuses.requests(), 1);
   const RewardServer few([](int, const std::string&) -> RewardServer::Answer { return {200, "[1]"}; });
-  expect_served_error(ErrorCode::corrupt, "1 rewards for 2 completions", [&] { (void)two_scores(with_server(few)); });
+  testing::expect_error(ErrorCode::corrupt, "1 rewards for 2 completions", [&] { (void)two_scores(with_server(few)); });
   const RewardServer text([](int, const std::string&) -> RewardServer::Answer { return {200, R"(["a", 1])"}; });
-  expect_served_error(ErrorCode::corrupt, "reward 1 of the answer is string",
-                      [&] { (void)two_scores(with_server(text)); });
+  testing::expect_error(ErrorCode::corrupt, "reward 1 of the answer is string",
+                        [&] { (void)two_scores(with_server(text)); });
   const RewardServer page([](int, const std::string&) -> RewardServer::Answer { return {200, "<html>"}; });
-  expect_served_error(ErrorCode::corrupt, "is no JSON", [&] { (void)two_scores(with_server(page)); });
+  testing::expect_error(ErrorCode::corrupt, "is no JSON", [&] { (void)two_scores(with_server(page)); });
   const RewardServer silent([](int, const std::string&) -> RewardServer::Answer { return {200, "", true}; });
   GrpoSection section = with_server(silent);
   section.reward_timeout = 0.5;
   section.reward_retries = 1;
-  expect_served_error(ErrorCode::failed, "attempts: 2", [&] { (void)two_scores(section); });
-  GrpoSection nobody = with_reward("http");
-  nobody.reward_url = "http://127.0.0.1:9/";
-  nobody.reward_retries = 0;
-  expect_served_error(ErrorCode::failed, "no connection could be made", [&] { (void)two_scores(nobody); });
+  testing::expect_error(ErrorCode::failed, "attempts: 2", [&] { (void)two_scores(section); });
+  GrpoSection unreachable = with_reward("http");
+  unreachable.reward_url = "http://127.0.0.1:9/";
+  unreachable.reward_retries = 0;
+  testing::expect_error(ErrorCode::failed, "no connection could be made", [&] { (void)two_scores(unreachable); });
 }
 
 TEST(GrpoServedReward, AFunctionOfTheProgramIsCalled) {
-  expect_served_error(ErrorCode::bad_config, "Python module", [] { (void)two_scores(with_reward("function")); });
+  testing::expect_error(ErrorCode::bad_config, "Python module", [] { (void)two_scores(with_reward("function")); });
   set_reward_function([](std::span<const RewardSample> samples) {
     std::vector<double> lengths;
     for (const RewardSample& sample : samples) lengths.push_back(static_cast<double>(sample.completion.size()));
@@ -150,7 +140,7 @@ TEST(GrpoServedReward, WhatASchemaCannotSayIsRefusedByName) {
            {R"({"pattern": "("})", "no ECMAScript regular expression"},
            {R"({"required": [1]})", "expected a list of texts"},
            {"[]", "expected an object: a schema"}})
-    expect_served_error(ErrorCode::bad_config, reason, [&] { const JsonSchema read(Json::parse(schema)); });
+    testing::expect_error(ErrorCode::bad_config, reason, [&] { const JsonSchema read(Json::parse(schema)); });
 }
 
 TEST(GrpoServedReward, ARewardModelScoresTheLastTokenOfEachText) {

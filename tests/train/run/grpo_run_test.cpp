@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/train/expect_error.h"
 #include "tests/train/run/grpo_fixture.h"
 #include "tests/train/run/same_tensors.h"
 #include "train/check/check.h"
@@ -14,16 +15,6 @@ using testing::expect_same_tensors;
 using testing::GrpoTinyRun;
 using ::testing::HasSubstr;
 using testing::mean_of_range;
-
-void expect_grpo_error(ErrorCode code, const std::string& reason, const std::function<void()>& work) {
-  try {
-    work();
-    ADD_FAILURE() << "accepted; expected: " << reason;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(reason));
-  }
-}
 
 TEST(GrpoRun, TheRewardRisesOnTwoSeeds) {
   const GrpoTinyRun tiny;
@@ -96,7 +87,7 @@ TEST(GrpoRun, AFailingRewardKeepsTheStepsBefore) {
   const std::string script = "if [ -e " + flag + " ]; then exit 7; fi; touch " + flag + "; awk '{print NR % 3}'";
   const std::vector<std::string> keys = {"--grpo.rewards=command", "--grpo.reward_pattern=null",
                                          "--grpo.reward_command=" + script};
-  expect_grpo_error(ErrorCode::failed, "failed with exit status 7", [&] { tiny.run(tiny.config("run", keys)); });
+  testing::expect_error(ErrorCode::failed, "failed with exit status 7", [&] { tiny.run(tiny.config("run", keys)); });
   EXPECT_TRUE(fs::exists(tiny.checkpoint("run", 1)));
 }
 
@@ -160,7 +151,8 @@ TEST(GrpoRun, AKilledRewardCommandLosesNoStep) {
     all.push_back("--grpo.reward_command=" + command);
     return all;
   };
-  expect_grpo_error(ErrorCode::failed, "was ended by signal 9", [&] { tiny.run(tiny.config("run", with(killed))); });
+  testing::expect_error(ErrorCode::failed, "was ended by signal 9",
+                        [&] { tiny.run(tiny.config("run", with(killed))); });
   EXPECT_TRUE(fs::exists(tiny.checkpoint("run", 2)));
   fs::remove(flag);
   tiny.run(tiny.config("whole", with("awk '{print NR % 3}'")));
@@ -203,7 +195,7 @@ TEST(GrpoRun, CompletionsOfLoggedStepsAreRecordedWithTheirRewards) {
 TEST(GrpoRun, ContradictionsAreNamedBeforeTheRun) {
   const GrpoTinyRun tiny;
   const auto refused = [&](const std::string& reason, const std::vector<std::string>& keys) {
-    expect_grpo_error(ErrorCode::bad_config, reason, [&] { tiny.run(tiny.config("refused", keys)); });
+    testing::expect_error(ErrorCode::bad_config, reason, [&] { tiny.run(tiny.config("refused", keys)); });
   };
   refused("grpo.max_completion_length", {"--grpo.max_completion_length=32"});
   refused("data.validation_split", {"--data.validation_split=0.5"});

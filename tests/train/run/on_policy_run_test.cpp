@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/testing.h"
+#include "tests/train/expect_error.h"
 #include "tests/train/run/same_tensors.h"
 #include "train/check/load.h"
 #include "train/run/trainer.h"
@@ -11,7 +12,6 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 
 // Conversations of sums in bytes, a teacher that has learned them, and students of another seed.
 class OnPolicyRun : public ::testing::Test {
@@ -108,13 +108,7 @@ TEST_F(OnPolicyRun, ContradictionsAreNamedBeforeTheRun) {
                                     "--recipe.name=qat_int4_weight_only", "--recipe.group_size=16",
                                     "--distill.max_completion_length=6"};
     all.insert(all.end(), keys.begin(), keys.end());
-    try {
-      run("refused", all);
-      ADD_FAILURE() << "accepted; expected: " << reason;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::bad_config) << error.what();
-      EXPECT_THAT(error.what(), HasSubstr(reason));
-    }
+    testing::expect_error(ErrorCode::bad_config, reason, [&] { run("refused", all); });
   };
   refused("has no right answer", {"--distill.ratio=0.5"});
   refused("distill.max_completion_length", {"--distill.max_completion_length=24"});

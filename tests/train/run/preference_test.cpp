@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/train/expect_error.h"
 #include "tests/train/model_folder/golden_model.h"
 #include "tests/train/run/preference_fixture.h"
 #include "tests/train/run/same_tensors.h"
@@ -14,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::expect_same_tensors;
-using ::testing::HasSubstr;
 using testing::kPreferenceLosses;
 using testing::PreferenceRun;
 
@@ -27,16 +27,6 @@ std::vector<Json> records(const fs::path& file) {
 
 double metric(const Json& record, const char* name) {
   return record.at("objective").at(name).as_double();
-}
-
-void expect_refused(ErrorCode code, const std::string& reason, const std::function<void()>& work) {
-  try {
-    work();
-    ADD_FAILURE() << "accepted; expected: " << reason;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(reason));
-  }
 }
 
 TEST(Preference, EveryLossResumesBitForBit) {
@@ -146,7 +136,7 @@ TEST(Preference, AReferenceThatChangedIsNamedOnResume) {
   };
   run(folder, "2", "");
   save(10, "reference");
-  expect_refused(ErrorCode::bad_config, "preference.reference: weights of hash ", [&] { run(folder, "4", ""); });
+  testing::expect_error(ErrorCode::bad_config, "preference.reference: weights of hash ", [&] { run(folder, "4", ""); });
   run(save(9, "moved"), "4", "");  // the same weights
   run(folder, "6", "--checkpoint.allow_changes=preference.reference");
 }
@@ -186,7 +176,7 @@ TEST(Preference, AReferenceMustBeFinite) {
     if (parameter->name == "model.norm.weight")
       std::fill_n(Tensor(parameter->variable.value()).data<float>(), parameter->numel(), 3e38f);
   save_model_folder(*setup.model, {.folder = tiny.folder("huge")}, {.dtype = DType::f32});
-  expect_refused(ErrorCode::nonfinite, "preference.reference: the log-probability of an answer (pair", [&] {
+  testing::expect_error(ErrorCode::nonfinite, "preference.reference: the log-probability of an answer (pair", [&] {
     tiny.run(tiny.preference_config("run", "dpo", {"--preference.reference=" + tiny.folder("huge").string()}));
   });
 }
@@ -262,46 +252,47 @@ TEST(Preference, BadInputIsNamed) {
     return [&tiny, loss, more] { (void)tiny.preference_config("bad", loss, more); };
   };
   using enum ErrorCode;
-  expect_refused(bad_config, "base is the trained model itself", config("dpo", {"--preference.reference=base"}));
-  expect_refused(bad_config, "a reference must not be the trained model",
-                 config("dpo", {"--preference.reference=" + (tiny.folder("bad") / "export").string()}));
-  expect_refused(bad_config, "/nowhere does not exist", config("dpo", {"--preference.reference=/nowhere"}));
-  expect_refused(bad_config, "or one of auto, base, initial",
-                 config("dpo", {"--preference.reference=" + tiny.data("pairs.bin").string()}));
+  testing::expect_error(bad_config, "base is the trained model itself", config("dpo", {"--preference.reference=base"}));
+  testing::expect_error(bad_config, "a reference must not be the trained model",
+                        config("dpo", {"--preference.reference=" + (tiny.folder("bad") / "export").string()}));
+  testing::expect_error(bad_config, "/nowhere does not exist", config("dpo", {"--preference.reference=/nowhere"}));
+  testing::expect_error(bad_config, "or one of auto, base, initial",
+                        config("dpo", {"--preference.reference=" + tiny.data("pairs.bin").string()}));
   const std::string model = (testing::golden_dir() / "models" / "llama").string();
   for (const std::vector<std::string>& second : {std::vector<std::string>{"--preference.reference=" + model},
                                                  {"--preference=null", "--distill.teacher=" + model}}) {
     std::vector<std::string> more = second;
     more.insert(more.end(), {"--export.format=hf", "--export.overwrite=true", "--export.folder=" + model});
-    expect_refused(bad_config, "which the export must not touch", config("dpo", more));
+    testing::expect_error(bad_config, "which the export must not touch", config("dpo", more));
   }
-  expect_refused(bad_config, "has no effect on preference.loss orpo",
-                 config("orpo", {"--preference.label_smoothing=0.1"}));
-  expect_refused(bad_config, "has no effect on preference.loss simpo",
-                 config("simpo", {"--preference.reference=base"}));
-  expect_refused(bad_config, "preference.offload: has no effect", config("dpo", {"--preference.offload=true"}));
-  expect_refused(bad_config, "preference.offload: has no effect", config("simpo", {"--preference.offload=true"}));
-  expect_refused(bad_config, "has no effect on preference.loss dpo",
-                 config("dpo", {"--preference.desirable_weight=2"}));
-  expect_refused(bad_config, "data.train_on", config("dpo", {"--data.train_on=all"}));
-  expect_refused(bad_config, "preference.label_smoothing", config("dpo", {"--preference.label_smoothing=0.5"}));
+  testing::expect_error(bad_config, "has no effect on preference.loss orpo",
+                        config("orpo", {"--preference.label_smoothing=0.1"}));
+  testing::expect_error(bad_config, "has no effect on preference.loss simpo",
+                        config("simpo", {"--preference.reference=base"}));
+  testing::expect_error(bad_config, "preference.offload: has no effect", config("dpo", {"--preference.offload=true"}));
+  testing::expect_error(bad_config, "preference.offload: has no effect",
+                        config("simpo", {"--preference.offload=true"}));
+  testing::expect_error(bad_config, "has no effect on preference.loss dpo",
+                        config("dpo", {"--preference.desirable_weight=2"}));
+  testing::expect_error(bad_config, "data.train_on", config("dpo", {"--data.train_on=all"}));
+  testing::expect_error(bad_config, "preference.label_smoothing", config("dpo", {"--preference.label_smoothing=0.5"}));
   // Tokens of another kind.
-  expect_refused(bad_config, "reads text records of answers",
-                 [&] { tiny.run(tiny.config("plain", {"--preference.loss=dpo"})); });
+  testing::expect_error(bad_config, "reads text records of answers",
+                        [&] { tiny.run(tiny.config("plain", {"--preference.loss=dpo"})); });
   // Changed weights cannot stand for the initial ones.
   tiny.run(tiny.preference_config("first", "dpo"));
   const auto resume = [&] { tiny.run(tiny.preference_config("first", "dpo", {"--training.steps=9"})); };
   for (const auto& entry : fs::directory_iterator(tiny.folder("first") / "cache"))
     if (std::string bytes = testing::read_file(entry.path()); entry.path().extension() == ".safetensors") {
       testing::write_file(entry.path(), bytes.substr(0, bytes.size() / 2));
-      expect_refused(corrupt, "; restore it, or remove it, and a run that starts anew computes it", resume);
+      testing::expect_error(corrupt, "; restore it, or remove it, and a run that starts anew computes it", resume);
       bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
       testing::write_file(entry.path(), bytes);
-      expect_refused(corrupt, "differ from their checksum; restore it", resume);
+      testing::expect_error(corrupt, "differ from their checksum; restore it", resume);
     }
   fs::remove_all(tiny.folder("first") / "cache");
-  expect_refused(bad_config, "the weights are those of a later step",
-                 [&] { tiny.run(tiny.preference_config("first", "dpo", {"--training.steps=9"})); });
+  testing::expect_error(bad_config, "the weights are those of a later step",
+                        [&] { tiny.run(tiny.preference_config("first", "dpo", {"--training.steps=9"})); });
 }
 
 // DPOTrainer's losses over 50 steps (tests/reference/make_preferences.py).
