@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/device/determinism.h"
 #include "core/device/read_only_weights.h"
 #include "core/ops/kv_cache/paged_attention.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "core/system/log.h"
 #include "nn/modules/adapter_rows.h"
 
@@ -79,6 +81,13 @@ Tensor EnginePasses::sample(const Tensor& logits, const Tensor& rows) const {
   return sampled;
 }
 
+Tensor EnginePasses::losses_of(const Tensor& logits, const Tensor& tokens) {
+  if (!batch_invariant()) return {};
+  const Tensor losses = Tensor::empty(tokens.shape(), DType::f32, tokens.device());
+  cross_entropy({.logits = logits, .labels = tokens, .losses = losses});
+  return losses;
+}
+
 PassResult EnginePasses::run_chunks(std::span<const TokenChunk> chunks, bool keep_logits) {
   const autograd::NoGrad no_grad;
   const Device device = model_.options().device;
@@ -133,6 +142,13 @@ PassResult EnginePasses::run_chunks(std::span<const TokenChunk> chunks, bool kee
   const Tensor logits = model_.logits(autograd::Variable(states));
   PassResult result;
   result.sampled.emplace(sample(logits, on_device(sampling)));
+  if (batch_invariant()) {
+    const Tensor labels = Tensor::empty({states.size(0)}, DType::i32, device);
+    std::int64_t row = 0;
+    for (const TokenChunk& chunk : chunks)
+      if (chunk.sampling != nullptr) labels.narrow(0, row++, 1).copy_from(tokens_.narrow(0, chunk.slot, 1));
+    result.losses.emplace(losses_of(logits, labels));
+  }
   if (keep_logits) result.logits.emplace(logits);
   return result;
 }
@@ -148,6 +164,7 @@ void EnginePasses::decode_pass(const Shape& shape, Work& work) const {
   work.tables = context.rotations;
   work.logits = model_.logits(model_.hidden(tokens_.narrow(0, 0, rows), context));
   work.sampled = sample(work.logits, rows_.narrow(0, 0, rows));
+  work.losses = losses_of(work.logits, tokens_.narrow(0, 0, rows));
 }
 
 EnginePasses::Work& EnginePasses::captured(const Shape& shape) {
@@ -205,6 +222,7 @@ PassResult EnginePasses::decode(std::span<const DecodeRow> rows, bool keep_logit
     decode_pass(shape, work);
   PassResult result;
   result.sampled.emplace(work.sampled);
+  if (work.losses.defined()) result.losses.emplace(work.losses);
   if (keep_logits) result.logits.emplace(work.logits);
   return result;
 }

@@ -20,9 +20,14 @@ namespace quench {
 struct PassResult {
   std::optional<HostCopy> sampled;  // SampledRow by row; none without rows
   std::optional<HostCopy> logits;   // f32 [rows, V]
+  std::optional<HostCopy> losses;   // batch_invariant() alone: f32 [rows], as cross_entropy() in training
 
   [[nodiscard]] const SampledRow& row(std::int64_t i) const {
     return reinterpret_cast<const SampledRow*>(sampled->get().raw_data())[i];
+  }
+  // Natural logarithm of the sampled token's probability.
+  [[nodiscard]] float logprob(std::int64_t i) const {
+    return losses ? -losses->get().data<float>()[i] : logprob_of(row(i));
   }
 };
 
@@ -70,13 +75,15 @@ class EnginePasses {
   struct Work {
     std::unique_ptr<DeviceGraph> graph;
     std::shared_ptr<const nn::LayerTables> tables;
-    Tensor logits, sampled;
+    Tensor logits, sampled, losses;
     std::int64_t used = 0;  // by time_
   };
   // Rows and pages of a slot.
   using Shape = std::pair<std::int64_t, std::int64_t>;
 
   [[nodiscard]] Tensor sample(const Tensor& logits, const Tensor& rows) const;
+  // Losses of sampled tokens, by row; undefined unless batch_invariant().
+  [[nodiscard]] static Tensor losses_of(const Tensor& logits, const Tensor& tokens);
   void decode_pass(const Shape& shape, Work& work) const;
   [[nodiscard]] Work& captured(const Shape& shape);
   [[nodiscard]] Tensor on_device(const Tensor& pinned) const;

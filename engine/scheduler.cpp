@@ -258,7 +258,7 @@ void EngineScheduler::accept(const SequencePtr& sequence, const PassResult& resu
     }
     return end(sequence, EndReason::failed);
   }
-  SampledToken token{.token = sampled.token, .logprob = logprob_of(sampled), .top = {}};
+  SampledToken token{.token = sampled.token, .logprob = result.logprob(row), .top = {}};
   if (s.request.top_logprobs > 0) {
     const Tensor& logits = result.logits->get();
     const auto vocabulary = static_cast<std::size_t>(logits.size(1));

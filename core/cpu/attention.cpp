@@ -8,6 +8,7 @@
 #include "core/cpu/attention_tiles.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector_math.h"
+#include "core/device/determinism.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
@@ -148,7 +149,7 @@ void forward(const AttentionArgs& args) {
   }
   const std::int64_t pairs = sequences * kv_heads;
   if (covered == 0) return;
-  if (std::ranges::all_of(args.sequences, [](const SequenceRange& s) { return s.q_length <= 1; }))
+  if (!batch_invariant() && std::ranges::all_of(args.sequences, [](const SequenceRange& s) { return s.q_length <= 1; }))
     return single_queries<T>(
         args, work, [&](std::int64_t head, bool values) { return ValueRows<T>(values ? args.v : args.k, head); });
   // Few heads: queries are split, and keys repacked per split.

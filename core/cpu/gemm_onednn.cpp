@@ -8,7 +8,9 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
+#include "core/cpu/gemm_tiled.h"
 #include "core/cpu/gemv.h"
+#include "core/device/determinism.h"
 #include "core/number/random.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
@@ -308,6 +310,8 @@ void gemm_kernel(const GemmArgs& args) {
     dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() {
       dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class Bias>() { scale_and_bias<C, Bias>(args); });
     });
+  } else if (batch_invariant() && args.transpose_b && !args.transpose_a) {  // a forward pass
+    cpu::tiled_gemm_slot(DeviceType::cpu, args);
   } else if (args.transpose_b && !args.transpose_a && args.c.size(0) <= cpu::kGemvRows) {
     cpu::gemv_slot(DeviceType::cpu, args);
   } else if (args.a.dtype() == DType::bf16 && !cpu_supports_level(4)) {

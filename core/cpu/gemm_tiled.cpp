@@ -1,5 +1,7 @@
-// Dense GEMM where oneDNN generates no code, on every processor but x86-64: tiles of C are computed by one thread each.
-// Their sizes and the order of sums follow from the shape alone. Blocks of kDepth products are summed apart, in f32.
+// Tiles of C are computed by one thread each. Their sizes follow from the shape alone, the order of an element's sums
+// from K: blocks of kDepth products are summed apart, in f32.
+
+#include "core/cpu/gemm_tiled.h"
 
 #include <algorithm>
 #include <memory>
@@ -8,6 +10,7 @@
 #include "core/cpu/micro_gemm.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/transpose.h"
+#include "core/device/determinism.h"
 #include "core/ops/elementwise.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
@@ -161,19 +164,28 @@ void multiply(const GemmArgs& args) {
   }
 }
 
-void gemm_kernel(const GemmArgs& args) {
-  if (args.transpose_b && !args.transpose_a && args.c.size(0) <= kGemvRows && args.a.size(1) > 0) {
-    GemmArgs in_place = args;
-    in_place.addend = Tensor();
-    if (args.addend.defined() && args.beta != 0.0f) copy_rows({args.addend, args.c});
-    return gemv_slot(DeviceType::cpu, in_place);
-  }
+void tiled_gemm(const GemmArgs& args) {
   dispatch<float, bfloat16>(args.a.dtype(), "gemm", [&]<class T>() {
     dispatch<float, bfloat16>(args.c.dtype(), "gemm", [&]<class C>() { multiply<T, C>(args); });
   });
 }
 
+QUENCH_CPU_KERNEL(tiled_gemm_slot, tiled_gemm);
+
+#if !defined(__x86_64__)
+void gemm_kernel(const GemmArgs& args) {
+  if (args.transpose_b && !args.transpose_a && args.c.size(0) <= kGemvRows && args.a.size(1) > 0 &&
+      !batch_invariant()) {
+    GemmArgs in_place = args;
+    in_place.addend = Tensor();
+    if (args.addend.defined() && args.beta != 0.0f) copy_rows({args.addend, args.c});
+    return gemv_slot(DeviceType::cpu, in_place);
+  }
+  tiled_gemm(args);
+}
+
 QUENCH_CPU_KERNEL(gemm_slot, gemm_kernel);
+#endif
 
 }  // namespace
 }  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/device/determinism.h"
 #include "core/tensor/op_checks.h"
 
 namespace quench {
@@ -12,6 +13,8 @@ constinit KernelSlot<AttentionArgs> attention_slot("attention");
 constinit KernelSlot<AttentionBackwardArgs> attention_backward_slot("attention_backward");
 
 namespace {
+
+constexpr std::int64_t kInvariantKeys = 64;
 
 void check_operands(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v, float scale,
                     float soft_cap) {
@@ -63,11 +66,13 @@ std::int64_t effective_window(std::int64_t window, std::span<const SequenceRange
   return reached ? window : 0;
 }
 
-// Sequences trimmed to the keys within some query's window.
+// Sequences trimmed to the keys within some query's window; in batch-invariant mode to whole blocks, at whose begins the
+// kernels of that mode begin.
 std::vector<SequenceRange> within_window(std::span<const SequenceRange> sequences, std::int64_t window) {
   std::vector<SequenceRange> trimmed(sequences.begin(), sequences.end());
   for (SequenceRange& s : trimmed) {
-    const std::int64_t unseen = first_visible_key(s, window, 0);
+    std::int64_t unseen = first_visible_key(s, window, 0);
+    if (batch_invariant()) unseen -= unseen % kInvariantKeys;
     s.k_begin += unseen;
     s.k_length -= unseen;
   }

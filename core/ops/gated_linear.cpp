@@ -1,6 +1,7 @@
 
 #include "core/ops/gated_linear.h"
 
+#include "core/device/determinism.h"
 #include "core/ops/gemm.h"
 #include "core/ops/norm.h"
 #include "core/ops/normed_linear.h"
@@ -56,7 +57,8 @@ void gated_linear(const GatedLinearArgs& args) {
   if (bias.defined()) check_tensor(op, "bias", bias, {weight.size(0)}, x.dtype());
   check_same_device(op, {&x, &weight, &y, &bias});
   if (y.numel() == 0) return;
-  if (gated_linear_slot.filled(x.device().type) && x.size(0) == 1 && rows_are_aligned(x) && rows_are_aligned(weight))
+  if (gated_linear_slot.filled(x.device().type) && x.size(0) == 1 && !batch_invariant() && rows_are_aligned(x) &&
+      rows_are_aligned(weight))
     return gated_linear_slot(x.device().type, args);
   in_two_steps(y, activation, [&](const Tensor& gate_up) {
     gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias});
@@ -129,7 +131,7 @@ void normed_linear(const NormedLinearArgs& args) {
   if (bias.defined()) check_tensor(op, "bias", bias, {shape[0]}, x.dtype());
   check_same_device(op, {&x, &norm.residual, &norm.weight, &norm.sum, &values, &y, &bias});
   if (packed.defined()) check_same_device(op, {&x, &packed.codes()});
-  if (y.numel() > 0 && x.size(0) == 1 && normed_linear_slot.filled(x.device().type))
+  if (y.numel() > 0 && x.size(0) == 1 && normed_linear_slot.filled(x.device().type) && !batch_invariant())
     return normed_linear_slot(x.device().type, args);
   normed_linear_apart(args);
 }

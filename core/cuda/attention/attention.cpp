@@ -1,4 +1,5 @@
-// Attention dispatch: cuDNN for bf16 training and prefill, decode kernels for few queries, else tiled kernels.
+// Attention dispatch: cuDNN for bf16 training and prefill, decode kernels for few queries, else tiled kernels; in
+// batch-invariant mode kernels of one order.
 
 #include "core/ops/attention.h"
 
@@ -8,9 +9,11 @@
 #include <string>
 
 #include "core/cuda/attention/attention_kernels.h"
+#include "core/cuda/attention/ordered_attention.h"
 #include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/common/launch.h"
 #include "core/device/call_counter.h"
+#include "core/device/determinism.h"
 #include "core/ops/kv_cache/cached_attention.h"
 #include "core/system/log.h"
 #if defined(QUENCH_HAVE_CUDNN)
@@ -20,7 +23,8 @@
 namespace quench::cuda {
 namespace {
 
-CallCounter forward_cudnn("attention.cudnn"), forward_decode("attention.decode"), forward_tiled("attention.tiled");
+CallCounter forward_cudnn("attention.cudnn"), forward_decode("attention.decode"), forward_tiled("attention.tiled"),
+    forward_ordered("attention.ordered");
 CallCounter backward_cudnn("attention_backward.cudnn"), backward_tiled("attention_backward.tiled");
 CallCounter cudnn_refused("attention.cudnn_refused");
 
@@ -71,6 +75,11 @@ std::vector<RowRange> uncovered_keys(std::span<const SequenceRange> sequences, s
 
 // Without sinks.
 void plain_attention(const AttentionArgs& args, AttentionLayout layout) {
+  if (batch_invariant()) {
+    forward_ordered.add();
+    const LseLayout lse = lse_layout(layout, args.q, args.sequences);
+    return ordered_attention_takes(args) ? ordered_attention(args, lse) : tiled_attention(args, lse);
+  }
   // cuDNN has no soft cap in this graph.
   if (layout != AttentionLayout::general && args.soft_cap == 0.0f &&
       kernel_family_enabled(KernelFamily::cudnn_attention)) {
@@ -88,7 +97,7 @@ void attention_kernel(const AttentionArgs& args) {
   const AttentionLayout layout = attention_layout(args.q, args.k, args.sequences, args.causal);
   clear_rows(args.out, uncovered_queries(args.sequences, args.q.size(0)), args.lse, gap_lse_layout(layout, args.q));
   if (std::all_of(args.sequences.begin(), args.sequences.end(), [](const auto& s) { return s.q_length == 0; })) return;
-  if (decode_takes(args)) {
+  if (!batch_invariant() && decode_takes(args)) {
     forward_decode.add();
     return decode_attention(args);
   }

@@ -2,13 +2,10 @@
 // and fixed parts of its keys, one after the other; lengths and pages are read from device memory, so that a launch
 // serves any lengths up to the width of the page table. bf16: paged_mma.cuh. f32: a head per CTA (decode_split.cuh).
 
-#include <bit>
-
-#include "core/cuda/attention/decode_launch.cuh"
+#include "core/cuda/attention/ordered_attention.h"
+#include "core/cuda/attention/paged_launch.cuh"
 #include "core/cuda/attention/paged_mma.cuh"
-#include "core/device/read_only_weights.h"
-#include "core/ops/kv_cache/cache_codes.h"
-#include "core/ops/kv_cache/paged_attention.h"
+#include "core/device/determinism.h"
 
 namespace quench::cuda {
 namespace {
@@ -125,40 +122,6 @@ __global__ __launch_bounds__(kCombineThreads) void combine_paged_kernel(const __
               static_cast<int>(position / p.split_keys) + 1, static_cast<const DecodeParams<T, C>&>(p));
 }
 
-Tensor heads_of(const Tensor& matrix, std::int64_t begin, std::int64_t heads, std::int64_t dim) {
-  return matrix.strided({matrix.size(0), heads, dim}, {matrix.size(1), dim, 1}, begin);
-}
-
-template <class T, class C>
-PagedParams<T, C> paged_params(const PagedAttentionArgs& args) {
-  const std::int64_t dim = args.out.size(1) / args.heads, width = args.kv_heads * dim, sequences = args.qkv.size(0);
-  const AttentionArgs call{.q = heads_of(args.qkv, 0, args.heads, dim),
-                           .k = heads_of(args.cache, 0, args.kv_heads, dim),
-                           .v = heads_of(args.cache, width, args.kv_heads, dim),
-                           .out = args.out.view({sequences, args.heads, dim}),
-                           .lse = {},
-                           .sequences = {},
-                           .window = args.window,
-                           .scale = args.scale,
-                           .soft_cap = args.soft_cap,
-                           .sinks = args.sinks};
-  const NewToken token{.key = heads_of(args.qkv, args.heads * dim, args.kv_heads, dim),
-                       .value = heads_of(args.qkv, args.heads * dim + width, args.kv_heads, dim),
-                       .cos = args.cos,
-                       .sin = args.sin,
-                       .position = args.positions};
-  CacheScales scales;
-  if (args.scales.defined())
-    scales = {args.scales.data<float>(), scale_stride(args.scales), static_cast<int>(args.kv_heads)};
-  return {decode_params<T, C>(call, scales, &token),
-          args.positions.data<std::int32_t>(),
-          args.pages.data<std::int32_t>(),
-          args.pages.stride(0),
-          args.chunk,
-          std::countr_zero(static_cast<std::uint64_t>(args.page)),
-          ReadOnlyWeightsScope::of_values(args.pages.raw_data())};
-}
-
 // `heads`: of a KV head, in a CTA.
 template <class T, class C>
 void launch_paged(const PagedAttentionArgs& args, void (*kernel)(PagedParams<T, C>), int heads, int threads,
@@ -218,6 +181,7 @@ void paged_mma(const PagedAttentionArgs& args) {
 }
 
 void paged_attention_kernel(const PagedAttentionArgs& args) {
+  if (batch_invariant() && !args.scales.defined()) return ordered_paged_attention(args);
   if (args.scales.defined())
     return args.cache.dtype() == DType::f8_e4m3 ? paged_mma<Float8>(args) : paged_mma<Int8>(args);
   if (args.qkv.dtype() == DType::bf16) return paged_mma<bfloat16>(args);

@@ -5,6 +5,7 @@
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/attention/attention_sequences.h"
+#include "core/cuda/attention/attention_sinks.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/vector.cuh"
@@ -34,13 +35,12 @@ __global__ __launch_bounds__(kRowThreads) void add_sinks_kernel(const __grid_con
   if (!r.exists) return;
   const float plain = lse[r.lse], sink = sinks[blockIdx.y];
   if (plain == -INFINITY) return;  // no visible key
-  const float top = fmaxf(plain, sink);
-  const float all = top + logf(expf(plain - top) + expf(sink - top)), factor = expf(plain - all);
+  const SinkedRow sinked(plain, sink);
   T* row = out + (r.row * gridDim.y + blockIdx.y) * dim;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int d = lane; d < dim; d += 32) row[d] = from_float<T>(to_float(row[d]) * factor);
+  for (int d = lane; d < dim; d += 32) row[d] = from_float<T>(to_float(row[d]) * sinked.factor);
   __syncwarp();
-  if (lane == 0) lse[r.lse] = all;
+  if (lane == 0) lse[r.lse] = sinked.lse;
 }
 
 // terms[head, row] = -exp(sink - lse) (dout . out).

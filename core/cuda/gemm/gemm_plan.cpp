@@ -106,8 +106,9 @@ void GemmPlan::bind_scales(const GemmCall& call) const {
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates(cublasLtHandle_t handle, int most) const {
   Preference preference;
   preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kGemmWorkspaceBytes});
-  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                 std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE;
+  if (!problem_.unsplit) reductions |= CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{problem_.align_b});
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{problem_.align_a});
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t{problem_.align_addend});

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/device/determinism.h"
+
 namespace quench::cuda {
 namespace {
 
@@ -35,6 +37,7 @@ GemmProblem GemmProblem::of(const GemmArgs& args) {
   p.transpose_b = args.transpose_b;
   p.bias = args.bias.defined();
   p.accumulate = args.beta != 0.0f;
+  p.unsplit = batch_invariant() && !p.transpose_a && p.transpose_b;  // forward passes
   p.align_a = alignment(args.a);
   p.align_b = alignment(args.b);
   p.align_c = alignment(args.c);
@@ -60,6 +63,7 @@ GemmProblem GemmProblem::of(const ScaledGemmArgs& args) {
   const auto by_tensor = [](const QuantTensor& x) { return x.format().granularity == Granularity::tensor; };
   p.scales = by_tensor(args.a) && by_tensor(args.b) ? GemmScales::tensor : GemmScales::rows;
   p.fast_accumulation = args.fast_accumulation;
+  p.unsplit = batch_invariant();
   p.align_a = alignment(args.a.payload());
   p.align_b = alignment(args.b.payload());
   p.align_c = p.align_addend = alignment(args.c);
@@ -79,6 +83,7 @@ GemmProblem GemmProblem::of(const BlockScaledGemmArgs& args) {
   p.accumulate = args.beta != 0.0f;
   p.scales = args.a.format().element == ElementFormat::e2m1 ? GemmScales::nvfp4 : GemmScales::mxfp8;
   p.device_factors = args.a.global_scale().defined();
+  p.unsplit = batch_invariant();
   p.align_a = alignment(args.a.payload());
   p.align_b = alignment(args.b.payload());
   p.align_c = p.align_addend = alignment(args.c);
@@ -106,9 +111,9 @@ std::string GemmProblem::to_string() const {
     operands += fmt::format(" x {} by {}{}{}", quench::to_string(b), scales_name(scales),
                             fast_accumulation ? " fast" : "", device_factors ? " global" : "");
   const std::string addend = ld_addend > 0 ? fmt::format(" addend ld {} align {}", ld_addend, align_addend) : "";
-  return fmt::format("{}->{} {}{} m{} n{} k{} ld {} {} {} align {} {} {}{}{}{}", operands, quench::to_string(result),
+  return fmt::format("{}->{} {}{} m{} n{} k{} ld {} {} {} align {} {} {}{}{}{}{}", operands, quench::to_string(result),
                      transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, lda, ldb, ldc, align_a, align_b,
-                     align_c, bias ? " bias" : "", accumulate ? " add" : "", addend);
+                     align_c, bias ? " bias" : "", accumulate ? " add" : "", addend, unsplit ? " unsplit" : "");
 }
 
 std::size_t GemmProblemHash::operator()(const GemmProblem& p) const noexcept {
@@ -120,7 +125,7 @@ std::size_t GemmProblemHash::operator()(const GemmProblem& p) const noexcept {
   for (const std::int64_t value : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, p.ld_addend}) mix(value);
   mix(static_cast<std::int64_t>(p.a) << 16 | static_cast<std::int64_t>(p.b) << 8 | static_cast<std::int64_t>(p.result));
   mix(p.transpose_a | p.transpose_b << 1 | p.bias << 2 | p.accumulate << 3 | p.fast_accumulation << 4 |
-      static_cast<int>(p.scales) << 5);
+      static_cast<int>(p.scales) << 5 | p.unsplit << 8);
   mix(p.align_a | p.align_b << 8 | p.align_c << 16 | p.align_addend << 24);
   return h;
 }

@@ -31,6 +31,7 @@ struct GemmProblem {
   GemmScales scales = GemmScales::none;
   bool fast_accumulation = false;  // float8 only
   bool device_factors = false;     // alpha and beta in device memory
+  bool unsplit = false;            // each element in one pass over K, in its order: batch_invariant()
   // Alignments of addresses in bytes, at most 16.
   std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_addend = 16;
 

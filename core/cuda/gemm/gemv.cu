@@ -6,6 +6,7 @@
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/gemm/small_m_gemm.h"
+#include "core/device/determinism.h"
 #include "core/ops/gated_linear.h"
 
 namespace quench::cuda {
@@ -143,7 +144,7 @@ QUENCH_CUDA_KERNEL(gated_linear_slot, gated_linear_cuda);
 }  // namespace
 
 bool is_gemv(const GemmArgs& args) {
-  if (args.transpose_a || !args.transpose_b || args.a.size(0) > kMaxRows) return false;
+  if (args.transpose_a || !args.transpose_b || args.a.size(0) > kMaxRows || batch_invariant()) return false;
   const auto fits = [&]<class T>() { return wide_rows<T>(args.a) && wide_rows<T>(args.b); };
   return dispatch<float, bfloat16>(args.a.dtype(), "gemm", fits);
 }

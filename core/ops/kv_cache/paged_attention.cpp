@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/device/determinism.h"
 #include "core/ops/kv_cache/cache_codes.h"
 #include "core/tensor/op_checks.h"
 
@@ -55,6 +56,8 @@ void check(const PagedAttentionArgs& args) {
 }  // namespace
 
 bool paged_attention_takes(Device device, DType dtype, std::int64_t dim, bool coded) {
+  // Kernels with the order of attention(), for codes with an order of their own.
+  if (batch_invariant() && !coded && (device.is_cpu() || dtype != DType::bf16 || dim > 128)) return false;
   if (device.is_cpu()) return true;
   // 16-byte vectors within half heads; a CTA holds 256 elements of a head.
   return dim <= 256 && dim % 16 == 0 && (dtype == DType::bf16 || (dtype == DType::f32 && !coded)) &&

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autograd/row_loss.h"
+#include "core/device/determinism.h"
 
 namespace quench {
 namespace {
@@ -125,10 +126,12 @@ autograd::Variable GrpoObjective::loss(const ObjectiveInput& in, float scale, co
   const LabelledRows rows(in.batch.labels, in.ids.device());
   const autograd::Variable hidden = rows.select(model_.hidden(in.ids, in.context));
   const std::unique_ptr<HeadGemms> gemms = model_.head_gemms();
+  LmHeadLossOptions with = options;
+  with.f32_logits = with.f32_logits || batch_invariant();  // as the engine's logits
   return autograd::lm_head_row_loss(
       hidden, model_.head_weight(), rows.labels(),
       [&](const Tensor& losses, const Tensor& value) { return derivatives(in, rows, scale, losses, value, metrics); },
-      options, gemms.get());
+      with, gemms.get());
 }
 
 Tensor GrpoObjective::derivatives(const ObjectiveInput& in, const LabelledRows& rows, float scale, const Tensor& losses,

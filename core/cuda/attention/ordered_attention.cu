@@ -1,0 +1,164 @@
+// Attention in the order of ordered_block.cuh for training and prefill: a CTA has 64 queries of a head, a warp 16 of
+// them; blocks of keys and values are double-buffered in shared memory. Bound by MMAs and exponentials.
+
+#include "core/cuda/attention/ordered_attention.h"
+
+#include "core/cuda/attention/attention_tile.cuh"
+#include "core/cuda/attention/ordered_block.cuh"
+#include "core/cuda/common/launch.h"
+
+namespace quench::cuda {
+namespace {
+
+constexpr int kWarps = 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
+
+struct OrderedOperands {
+  Heads<const bfloat16> q, k, v;
+  Heads<bfloat16> out;
+  float* lse;  // optional
+  LseLayout lse_at;
+  std::int64_t group;  // query heads per KV head
+  bool causal;
+  std::int64_t window;
+  OrderedScale scale;
+};
+
+// Rows [first, first + 64) of a head, zeros past `count` rows and past the head.
+template <class Shape>
+__device__ __forceinline__ void load_rows(std::uint32_t to, const Head<const bfloat16>& from, std::int64_t first,
+                                          std::int64_t count) {
+#pragma unroll
+  for (int i = 0; i < kOrderedKeys * Shape::kUnits / kThreads; ++i) {
+    const int at = i * kThreads + static_cast<int>(threadIdx.x), row = at / Shape::kUnits, unit = at % Shape::kUnits;
+    const bool valid = row < count && unit * 8 < from.dim;
+    cp_async_16(to + Shape::offset(row, unit), valid ? from.row(first + row) + unit * 8 : from.base, valid);
+  }
+}
+
+template <class Shape>
+__global__ __launch_bounds__(kThreads, Shape::kDim <= 64 ? 4 : 2) void ordered_attention_kernel(
+    const __grid_constant__ SequenceTiles tiles, const OrderedOperands x) {
+  extern __shared__ uint4 shared[];
+  const auto queries = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  const auto keys_of = [&](std::int64_t block) {
+    return queries + Shape::kBlockBytes * (1 + 2 * static_cast<std::uint32_t>(block & 1));
+  };
+
+  // Longest tiles (late queries) first.
+  const auto [s, tile] = find_tile(tiles, static_cast<int>(gridDim.x - 1 - blockIdx.x));
+  const std::int64_t head = blockIdx.y, first = tile * kQueries, last = min(first + kQueries, s.q_length) - 1;
+  const Head<const bfloat16> k = x.k.head(head / x.group), v = x.v.head(head / x.group);
+  const std::int64_t first_block = first_visible_key(s, x.window, first) / kOrderedKeys,
+                     end_block = (visible_keys(s, x.causal, last) + kOrderedKeys - 1) / kOrderedKeys;
+  const auto load_block = [&](std::int64_t block) {
+    if (block < end_block) {
+      const std::int64_t key = block * kOrderedKeys, count = s.k_length - key;
+      load_rows<Shape>(keys_of(block), k, s.k_begin + key, count);
+      load_rows<Shape>(keys_of(block) + Shape::kBlockBytes, v, s.k_begin + key, count);
+    }
+    cp_async_commit();
+  };
+  load_rows<Shape>(queries, x.q.head(head), s.q_begin + first, last + 1 - first);
+  load_block(first_block);
+
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  std::int64_t begin[2], end[2];  // visible keys of rows g and g + 8
+  OrderedTotal totals[2];
+  float out[Shape::kUnits][4] = {};
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int64_t query = first + warp * 16 + lane / 4 + 8 * r;
+    begin[r] = first_visible_key(s, x.window, min(query, last));
+    end[r] = visible_keys(s, x.causal, min(query, last));
+  }
+  OrderedQueries<Shape> q;
+  for (std::int64_t block = first_block; block < end_block; ++block) {
+    load_block(block + 1);
+    cp_async_wait<1>();
+    __syncthreads();
+    if (block == first_block) q.load(queries, warp * 16);
+    int from[2], to[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      from[r] = static_cast<int>(max(std::int64_t{0}, min(std::int64_t{kOrderedKeys}, begin[r] - block * kOrderedKeys)));
+      to[r] = static_cast<int>(max(std::int64_t{0}, min(std::int64_t{kOrderedKeys}, end[r] - block * kOrderedKeys)));
+    }
+    const bool whole = from[0] == 0 && from[1] == 0 && to[0] == kOrderedKeys && to[1] == kOrderedKeys;
+    OrderedWeights weights;
+    if (__all_sync(0xFFFFFFFFu, whole))
+      ordered_scores<Shape, false>(weights, q, keys_of(block), from, to, x.scale);
+    else
+      ordered_scores<Shape, true>(weights, q, keys_of(block), from, to, x.scale);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) totals[r].add(weights.maximum[r], weights.sum[r]);
+#pragma unroll
+    for (int n = 0; n < Shape::kSteps; ++n) {
+      float sums[2][4];
+      ordered_values<Shape>(sums, weights, keys_of(block) + Shape::kBlockBytes, n);
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[2 * n + h][i] = totals[i / 2].merged(out[2 * n + h][i], sums[h][i]);
+    }
+    __syncthreads();
+  }
+  cp_async_wait<0>();
+
+  const Head<bfloat16> to = x.out.head(head);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::int64_t query = first + warp * 16 + lane / 4 + 8 * r;
+    if (query > last) continue;
+    const float factor = totals[r].factor();
+    bfloat16* row = to.row(s.q_begin + query);
+#pragma unroll
+    for (int n = 0; n < Shape::kUnits; ++n) {
+      const int d = 8 * n + lane % 4 * 2;
+      if (d < to.dim)
+        *reinterpret_cast<std::uint32_t*>(row + d) = pack_pair<bfloat16>(__fmul_rn(out[n][2 * r], factor),
+                                                                         __fmul_rn(out[n][2 * r + 1], factor));
+    }
+    if (x.lse != nullptr && lane % 4 == 0)
+      x.lse[s.q_begin * x.lse_at.sequence + head * x.lse_at.head + query * x.lse_at.row] = totals[r].lse();
+  }
+}
+
+template <int kDim>
+void launch_ordered(const OpLaunch& launch, const AttentionArgs& args, const OrderedOperands& operands) {
+  using Shape = OrderedShape<kDim>;
+  for_sequence_tiles(
+      args.sequences, kQueries, [](const SequenceRange& s) { return s.q_length; },
+      [&](const SequenceTiles& tiles) {
+        const dim3 grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(args.q.size(1)));
+        launch(ordered_attention_kernel<Shape>, grid, kThreads, std::size_t{5} * Shape::kBlockBytes, tiles, operands);
+      });
+}
+
+}  // namespace
+
+bool ordered_attention_takes(const AttentionArgs& args) {
+  if (args.q.dtype() != DType::bf16 || args.q.size(2) > 128 || args.q.size(2) % 8 != 0 || args.last_key.defined())
+    return false;
+  return heads_of<const bfloat16>(args.q).wide && heads_of<const bfloat16>(args.k).wide &&
+         heads_of<const bfloat16>(args.v).wide;
+}
+
+void ordered_attention(const AttentionArgs& args, const LseLayout& lse) {
+  const OpLaunch launch("attention", {&args.q, &args.k, &args.v, &args.out, &args.lse});
+  const OrderedOperands operands{.q = heads_of<const bfloat16>(args.q),
+                                 .k = heads_of<const bfloat16>(args.k),
+                                 .v = heads_of<const bfloat16>(args.v),
+                                 .out = heads_of<bfloat16>(args.out),
+                                 .lse = args.lse.defined() ? args.lse.data<float>() : nullptr,
+                                 .lse_at = lse,
+                                 .group = args.q.size(1) / args.k.size(1),
+                                 .causal = args.causal,
+                                 .window = args.window,
+                                 .scale = {args.scale * kLog2E, unscaled_cap(args.soft_cap, args.scale)}};
+  if (args.q.size(2) <= 64)
+    launch_ordered<64>(launch, args, operands);
+  else
+    launch_ordered<128>(launch, args, operands);
+}
+
+}  // namespace quench::cuda

@@ -1,0 +1,18 @@
+#include "tests/cuda/gpu.h"
+#include "tests/engine/exact_logprobs.h"
+
+namespace quench {
+namespace {
+
+TEST(CudaExactLogprobs, SamplingGivesThoseOfTraining) {
+  for (const char* more : testing::kExactModels)
+    for (const DType dtype : {DType::bf16, DType::f32})
+      for (const std::int64_t sequences : {1, 3, 24}) {
+        SCOPED_TRACE(fmt::format("{} {} {} sequences", more, to_string(dtype), sequences));
+        const testing::EngineModel model(testing::kGpu, more, dtype);
+        testing::expect_exact_logprobs(model.lm, sequences);
+      }
+}
+
+}  // namespace
+}  // namespace quench

@@ -1,0 +1,17 @@
+#include "tests/engine/exact_logprobs.h"
+
+namespace quench {
+namespace {
+
+TEST(ExactLogprobs, SamplingGivesThoseOfTraining) {
+  for (const char* more : testing::kExactModels)
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const std::int64_t sequences : {1, 3, 11}) {
+        SCOPED_TRACE(fmt::format("{} {} {} sequences", more, to_string(dtype), sequences));
+        const testing::EngineModel model({}, more, dtype);
+        testing::expect_exact_logprobs(model.lm, sequences, 12);
+      }
+}
+
+}  // namespace
+}  // namespace quench
