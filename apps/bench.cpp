@@ -8,6 +8,7 @@
 #include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
 #include "apps/verbs.h"
+#include "core/device/determinism.h"
 #include "core/number/random.h"
 #include "core/system/printable.h"
 #include "engine/engine.h"
@@ -59,6 +60,7 @@ Rates measure(Engine& engine, std::int64_t batch, const BenchOptions& o, std::in
 }
 
 void run(const BenchOptions& o) {
+  set_batch_invariant(o.model.deterministic);
   const Model loaded = open_generating_model(o.model, {});
   const nn::CausalLm& model = loaded.model();
   print_unchanged();
@@ -120,6 +122,8 @@ void add_bench_verb(const Command& app) {
   verb.add_option("--dtype", o->model.dtype, "auto (as stored), f32 or bf16").show_default();
   verb.add_option("--kv-cache", o->model.kv_cache, "Elements of the KV cache: " + kv_cache_names()).show_default();
   verb.add_option("--threads", o->model.threads, "CPU threads; 0: all").show_default();
+  verb.add_flag("--deterministic", o->model.deterministic,
+                "Logits of a token do not depend on other sequences, bit for bit; slower, quantized weights most");
   verb.add_flag("--json", o->model.json, "Print the result as JSON");
   verb.on_run([o] { run(*o); });
 }

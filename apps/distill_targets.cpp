@@ -35,6 +35,7 @@ MakeTargetsReport make(const ConfigArguments& arguments, RunConfig& config, cons
   share_threads(config, place);
   require_on_device(config, device);
   set_deterministic(config.training.deterministic);
+  set_batch_invariant(config.training.batch_invariant);
   limit_memory(device, config.training.memory_limit, "training.memory_limit");
   set_thread_count(static_cast<int>(config.training.threads));
   check_kernels(device);

@@ -75,6 +75,7 @@ void probe_verb(ConfigArguments arguments) {
   set_log_level(config.metrics.log_level);
   if (arguments.quiet) quieten_log();
   set_deterministic(config.training.deterministic);
+  set_batch_invariant(config.training.batch_invariant);
   set_thread_count(static_cast<int>(config.training.threads));
   const Device device = parse_device(arguments.device);
   limit_gpu_memory(arguments.device, config.training.memory_limit);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/device/determinism.h"
 #include "core/ops/block_scaled_gemm.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gated_linear.h"
@@ -63,7 +64,7 @@ class PackedGemms {
   // Many tokens: a floating-point GEMM over fake-quantized x in its dtype.
   void multiply(const Tensor& x, const Tensor& y, const Tensor& bias) const {
     const MemoryScope scope(MemoryCategory::workspace);
-    if (row_sums_.defined() && x.size(0) <= kPackedRows && (!bias.defined() || bias.dtype() == y.dtype())) {
+    if (row_sums_.defined() && x.size(0) <= kPackedRows && !batch_invariant() && (!bias.defined() || bias.dtype() == y.dtype())) {
       const IntQuantized codes = quantize_int(x, *rounding_.integers());
       return packed_integer_linear({.x = codes.codes,
                                     .scales = codes.scales.scales,
@@ -73,7 +74,7 @@ class PackedGemms {
                                     .y = y,
                                     .bias = bias});
     }
-    if (nvfp4_.defined() && x.size(0) > kFewTokens) {
+    if (nvfp4_.defined() && x.size(0) > kFewTokens && !batch_invariant()) {
       nvfp4_.multiply(rounding_.nvfp4()(x), y);
       if (bias.defined()) add_bias(y, bias);
       return;

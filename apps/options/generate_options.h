@@ -36,6 +36,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;  // texts
   bool ignore_eos = false;
   bool json = false;
+  bool deterministic = false;  // batch_invariant(); for verbs of the engine
   int threads = 0;
   std::string memory_limit;  // most GPU memory; empty: none
 };

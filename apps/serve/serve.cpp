@@ -16,6 +16,7 @@
 #include "apps/serve/api/api_key.h"
 #include "apps/serve/api/service.h"
 #include "apps/verbs.h"
+#include "core/device/determinism.h"
 #include "core/memory/memory_limit.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
@@ -215,6 +216,7 @@ void run(ServeOptions& o) {
   choose_adapters(o);
   const auto max_body = static_cast<std::size_t>(require_memory_size(o.max_body, "--max-body"));
   set_threads(o.loading.threads);
+  set_batch_invariant(o.loading.deterministic);
   limit_gpu_memory(o.loading.device, o.loading.memory_limit);
   check_kv_cache_name(o.loading.kv_cache);
   const std::int64_t most_choices = o.engine.max_sequences + o.max_waiting;
@@ -288,6 +290,8 @@ void add_serve_verb(const Command& app) {
                   "Size of the KV cache in tokens; 0: full contexts of all sequences, at most what memory allows")
       .non_negative()
       .show_default();
+  verb.add_flag("--deterministic", o->loading.deterministic,
+                "Logits of a token do not depend on other sequences, bit for bit; slower, quantized weights most");
   verb.add_option("--prefill-tokens", o->engine.prefill_tokens, "Tokens of prompts in one pass")
       .positive()
       .show_default();

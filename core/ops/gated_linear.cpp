@@ -76,7 +76,8 @@ void gated_packed_linear(const GatedPackedLinearArgs& args) {
   if (bias.defined()) check_tensor(op, "bias", bias, {weight.rows()}, x.dtype());
   check_same_device(op, {&x, &weight.codes(), &y, &bias});
   if (y.numel() == 0) return;
-  if (gated_packed_linear_slot.filled(x.device().type) && x.size(0) == 1 && reads_whole_pieces(x, weight))
+  if (gated_packed_linear_slot.filled(x.device().type) && x.size(0) == 1 && !batch_invariant() &&
+      reads_whole_pieces(x, weight))
     return gated_packed_linear_slot(x.device().type, args);
   in_two_steps(y, activation,
                [&](const Tensor& gate_up) { packed_linear({.x = x, .weight = weight, .y = gate_up, .bias = bias}); });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/device/determinism.h"
 #include "core/ops/gemm.h"
 #include "core/tensor/op_checks.h"
 
@@ -106,6 +107,7 @@ void packed_linear(const PackedLinearArgs& args) {
   check_same_device("packed_linear", {&x, &weight.codes(), &y, &bias});
   if (y.numel() == 0) return;
   QUENCH_CHECK(weight.columns() > 0, "packed_linear: a weight without columns");
+  if (batch_invariant()) return multiply_unpacked(args);
   if (x.size(0) <= packed_kernel_rows(x.device())) return packed_linear_slot(x.device().type, args);
   packed_linear_in_parts(args);
 }

@@ -110,6 +110,7 @@ struct TrainingSection {
   std::optional<DType> grad_dtype;                 // f32 or bf16; unset: automatic
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::none;
   bool deterministic = false;
+  bool batch_invariant = false;
   NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
   std::int64_t max_consecutive_skips = 10;
   std::int64_t loss_chunk_size = 0;   // tokens; 0: automatic

@@ -28,6 +28,7 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks& ran
   require_same_run(ranks, config);
   derive_new_tokens(config);
   set_deterministic(config.training.deterministic);
+  set_batch_invariant(config.training.batch_invariant);
   require_on_device(config, device);
   limit_memory(device, config.training.memory_limit, "training.memory_limit");
   set_thread_count(static_cast<int>(config.training.threads));

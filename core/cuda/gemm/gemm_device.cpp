@@ -7,9 +7,11 @@
 
 #include "core/cuda/gemm/gemm_algo_cache.h"
 #include "core/cuda/gemm/gemm_autotuner.h"
+#include "core/cuda/gemm/gemm_panels.h"
 #include "core/cuda/gemm/gemm_tile_candidates.h"
 #include "core/device/call_counter.h"
 #include "core/device/determinism.h"
+#include "core/system/log.h"
 #include "core/tensor/tensor.h"
 
 namespace quench::cuda {
@@ -30,9 +32,13 @@ class DeviceGemm {
 
   bool run(const GemmProblem& problem, const GemmCall& call, Stream stream) {
     const std::lock_guard lock(mutex_);
-    Chosen& chosen = chosen_for(problem, call, stream.device);
-    if (!chosen.autotuner) return false;
     void* scratch = workspace(stream);
+    Chosen& chosen = chosen_for(problem, call, scratch, stream);
+    if (chosen.panels) {
+      chosen.panels->run(problem, call, scratch, stream);
+      return true;
+    }
+    if (!chosen.autotuner) return false;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     do {
       const cublasLtMatmulAlgo_t& algorithm = chosen.autotuner->begin(native(stream));
@@ -60,10 +66,35 @@ class DeviceGemm {
   struct Chosen {
     std::unique_ptr<GemmPlan> plan;
     std::unique_ptr<GemmAutotuner> autotuner;  // null: no algorithm
+    std::unique_ptr<GemmPanels> panels;        // in place of an algorithm
     bool kept = false;                         // cached, or not worth it
   };
 
-  Chosen& chosen_for(const GemmProblem& problem, const GemmCall& call, Device device) {
+  // Leaves those candidates with the bits of the problem's panels; none: panels it is.
+  void keep_invariant(Chosen& chosen, std::vector<cublasLtMatmulAlgo_t>& candidates, bool first_alone,
+                      const GemmCall& call, void* scratch, Stream stream) {
+    const GemmProblem& problem = chosen.plan->problem();
+    auto panels = std::make_unique<GemmPanels>(problem, call, handle_);
+    if (!panels->defined()) return;
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(native(stream), &capture), "cudaStreamIsCapturing", stream);
+    if (capture != cudaStreamCaptureStatusNone) {
+      candidates.clear();
+    } else {
+      bool found = false;
+      std::erase_if(candidates, [&](const cublasLtMatmulAlgo_t& algorithm) {
+        if (found && first_alone) return true;
+        found = chosen.plan->run(handle_, call, algorithm, scratch, native(stream)) == CUBLAS_STATUS_SUCCESS &&
+                panels->matches(problem, call, scratch, stream);
+        return !found;
+      });
+    }
+    if (!candidates.empty()) return;
+    QUENCH_LOG_DEBUG("gemm {}: in panels of rows", problem.to_string());
+    chosen.panels = std::move(panels);
+  }
+
+  Chosen& chosen_for(const GemmProblem& problem, const GemmCall& call, void* scratch, Stream stream) {
     // Outside GemmTuning, shapes may not recur.
     const bool autotuned = GemmTuning::wanted() && !deterministic();
     auto& table = chosen_[autotuned];
@@ -75,7 +106,7 @@ class DeviceGemm {
     chosen.plan->bind_scales(call);
     std::vector<cublasLtMatmulAlgo_t> candidates;
     if (!autotuned || problem.flops() < kMinFlops) {
-      candidates = chosen.plan->candidates(handle_, 1);
+      candidates = chosen.plan->candidates(handle_, problem.unsplit ? kCandidates : 1);
       chosen.kept = true;
     } else if (const auto kept = choices_.find(problem.to_string()); kept && chosen.plan->supports(handle_, *kept)) {
       candidates = {*kept};
@@ -85,7 +116,10 @@ class DeviceGemm {
       const auto more = gemm_tile_candidates(*chosen.plan, handle_, candidates);
       candidates.insert(candidates.end(), more.begin(), more.end());
     }
-    if (!candidates.empty()) chosen.autotuner = std::make_unique<GemmAutotuner>(problem, std::move(candidates), device);
+    if (problem.unsplit && !problem.accumulate && !are_blocked(problem.scales))
+      keep_invariant(chosen, candidates, chosen.kept, call, scratch, stream);
+    if (!candidates.empty())
+      chosen.autotuner = std::make_unique<GemmAutotuner>(problem, std::move(candidates), stream.device);
     return table.emplace(problem, std::move(chosen)).first->second;
   }
 

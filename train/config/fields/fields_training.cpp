@@ -88,6 +88,9 @@ void add_training_fields(Fields& fields) {
             "one tensor a layer.");
   add_field(fields, "training.deterministic", QUENCH_MEMBER(training.deterministic), any_value(), free,
             "Bit-identical results for the same config on the same machine type; slower.");
+  add_field(fields, "training.batch_invariant", QUENCH_MEMBER(training.batch_invariant), any_value(), free,
+            "A row of a forward pass does not depend on the other rows, bit for bit: log-probabilities of sampled "
+            "tokens are those of training. Bound by heads up to 128 in bf16; other attention is slower.");
   add_field(fields, "training.on_nonfinite", QUENCH_MEMBER(training.on_nonfinite), any_value(), free,
             "Reaction to a loss or gradient norm of NaN or Inf: end the run, skip the update, or roll back to the last "
             "checkpoint and repeat the steps since, with the same batches.");
