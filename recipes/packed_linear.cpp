@@ -64,7 +64,8 @@ class PackedGemms {
   // Many tokens: a floating-point GEMM over fake-quantized x in its dtype.
   void multiply(const Tensor& x, const Tensor& y, const Tensor& bias) const {
     const MemoryScope scope(MemoryCategory::workspace);
-    if (row_sums_.defined() && x.size(0) <= kPackedRows && !batch_invariant() && (!bias.defined() || bias.dtype() == y.dtype())) {
+    if (row_sums_.defined() && x.size(0) <= kPackedRows && !batch_invariant() &&
+        (!bias.defined() || bias.dtype() == y.dtype())) {
       const IntQuantized codes = quantize_int(x, *rounding_.integers());
       return packed_integer_linear({.x = codes.codes,
                                     .scales = codes.scales.scales,

@@ -66,8 +66,8 @@ std::int64_t effective_window(std::int64_t window, std::span<const SequenceRange
   return reached ? window : 0;
 }
 
-// Sequences trimmed to the keys within some query's window; in batch-invariant mode to whole blocks, at whose begins the
-// kernels of that mode begin.
+// Sequences trimmed to the keys within some query's window; in batch-invariant mode to whole blocks, at whose begins
+// the kernels of that mode begin.
 std::vector<SequenceRange> within_window(std::span<const SequenceRange> sequences, std::int64_t window) {
   std::vector<SequenceRange> trimmed(sequences.begin(), sequences.end());
   for (SequenceRange& s : trimmed) {

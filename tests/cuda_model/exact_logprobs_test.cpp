@@ -1,5 +1,5 @@
-#include "tests/cuda/gpu.h"
 #include "tests/engine/exact_logprobs.h"
+#include "tests/cuda/gpu.h"
 
 namespace quench {
 namespace {

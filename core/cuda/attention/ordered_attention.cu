@@ -1,5 +1,6 @@
-// Attention in the order of ordered_block.cuh for training and prefill: a CTA has 64 queries of a head, a warp 16 of
-// them; blocks of keys and values are double-buffered in shared memory. Bound by MMAs and exponentials.
+// Attention in the order of ordered_block.cuh for training and prefill: a CTA has 128 queries of a head, a warp 16 or
+// 32 of them, which share its reads of keys and values; those are double-buffered in shared memory. Bound by MMAs and
+// exponentials.
 
 #include "core/cuda/attention/ordered_attention.h"
 
@@ -10,7 +11,12 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kWarps = 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
+constexpr int kQueries = 128;
+// Fragments of 16 queries of a warp: as many as registers hold.
+template <class Shape>
+constexpr int kFragments = Shape::kDim <= 64 ? 2 : 1;
+template <class Shape>
+constexpr int kThreads = 32 * kQueries / (16 * kFragments<Shape>);
 
 struct OrderedOperands {
   Heads<const bfloat16> q, k, v;
@@ -23,25 +29,53 @@ struct OrderedOperands {
   OrderedScale scale;
 };
 
-// Rows [first, first + 64) of a head, zeros past `count` rows and past the head.
-template <class Shape>
+// Rows [first, first + kRows) of a head, zeros past `count` rows and past the head.
+template <class Shape, int kRows>
 __device__ __forceinline__ void load_rows(std::uint32_t to, const Head<const bfloat16>& from, std::int64_t first,
                                           std::int64_t count) {
 #pragma unroll
-  for (int i = 0; i < kOrderedKeys * Shape::kUnits / kThreads; ++i) {
-    const int at = i * kThreads + static_cast<int>(threadIdx.x), row = at / Shape::kUnits, unit = at % Shape::kUnits;
+  for (int i = 0; i < kRows * Shape::kUnits / kThreads<Shape>; ++i) {
+    const int at = i * kThreads<Shape> + static_cast<int>(threadIdx.x), row = at / Shape::kUnits,
+              unit = at % Shape::kUnits;
     const bool valid = row < count && unit * 8 < from.dim;
     cp_async_16(to + Shape::offset(row, unit), valid ? from.row(first + row) + unit * 8 : from.base, valid);
   }
 }
 
+// Output of a warp's fragments.
+template <class Shape, int kTiles>
+struct OrderedOutput {
+  OrderedTotal totals[kTiles][2];
+  float values[kTiles][Shape::kUnits][4] = {};
+
+  __device__ __forceinline__ void add(const OrderedWeights (&weights)[kTiles], std::uint32_t block_values) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) totals[m][r].add(weights[m].maximum[r], weights[m].sum[r]);
+#pragma unroll
+    for (int n = 0; n < Shape::kSteps; ++n) {
+      float sums[kTiles][2][4];
+      ordered_values<Shape>(sums, weights, block_values, n);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            values[m][2 * n + h][i] = totals[m][i / 2].merged(values[m][2 * n + h][i], sums[m][h][i]);
+    }
+  }
+};
+
 template <class Shape>
-__global__ __launch_bounds__(kThreads, Shape::kDim <= 64 ? 4 : 2) void ordered_attention_kernel(
+__global__ __launch_bounds__(kThreads<Shape>, Shape::kDim <= 64 ? 2 : 1) void ordered_attention_kernel(
     const __grid_constant__ SequenceTiles tiles, const OrderedOperands x) {
   extern __shared__ uint4 shared[];
+  constexpr int kTiles = kFragments<Shape>;
   const auto queries = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   const auto keys_of = [&](std::int64_t block) {
-    return queries + Shape::kBlockBytes * (1 + 2 * static_cast<std::uint32_t>(block & 1));
+    return queries + Shape::kBlockBytes * (2 + 2 * static_cast<std::uint32_t>(block & 1));
   };
 
   // Longest tiles (late queries) first.
@@ -53,52 +87,50 @@ __global__ __launch_bounds__(kThreads, Shape::kDim <= 64 ? 4 : 2) void ordered_a
   const auto load_block = [&](std::int64_t block) {
     if (block < end_block) {
       const std::int64_t key = block * kOrderedKeys, count = s.k_length - key;
-      load_rows<Shape>(keys_of(block), k, s.k_begin + key, count);
-      load_rows<Shape>(keys_of(block) + Shape::kBlockBytes, v, s.k_begin + key, count);
+      load_rows<Shape, kOrderedKeys>(keys_of(block), k, s.k_begin + key, count);
+      load_rows<Shape, kOrderedKeys>(keys_of(block) + Shape::kBlockBytes, v, s.k_begin + key, count);
     }
     cp_async_commit();
   };
-  load_rows<Shape>(queries, x.q.head(head), s.q_begin + first, last + 1 - first);
+  load_rows<Shape, kQueries>(queries, x.q.head(head), s.q_begin + first, last + 1 - first);
   load_block(first_block);
 
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  std::int64_t begin[2], end[2];  // visible keys of rows g and g + 8
-  OrderedTotal totals[2];
-  float out[Shape::kUnits][4] = {};
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const std::int64_t query = first + warp * 16 + lane / 4 + 8 * r;
-    begin[r] = first_visible_key(s, x.window, min(query, last));
-    end[r] = visible_keys(s, x.causal, min(query, last));
-  }
-  OrderedQueries<Shape> q;
+  const std::int64_t warp_query = first + warp * 16 * kTiles;
+  const auto query_of = [&](int m, int r) { return warp_query + 16 * m + lane / 4 + 8 * r; };
+  // Blocks that some query, and every query, of the warp sees.
+  const std::int64_t warp_last = min(warp_query + 16 * kTiles - 1, last),
+                     warp_begin = first_visible_key(s, x.window, min(warp_query, last)),
+                     warp_end = visible_keys(s, x.causal, warp_last),
+                     whole_begin = first_visible_key(s, x.window, warp_last),
+                     whole_end = visible_keys(s, x.causal, min(warp_query, last));
+  OrderedOutput<Shape, kTiles> out;
+  OrderedQueries<Shape> q[kTiles];
   for (std::int64_t block = first_block; block < end_block; ++block) {
     load_block(block + 1);
     cp_async_wait<1>();
     __syncthreads();
-    if (block == first_block) q.load(queries, warp * 16);
-    int from[2], to[2];
+    if (block == first_block)
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      from[r] = static_cast<int>(max(std::int64_t{0}, min(std::int64_t{kOrderedKeys}, begin[r] - block * kOrderedKeys)));
-      to[r] = static_cast<int>(max(std::int64_t{0}, min(std::int64_t{kOrderedKeys}, end[r] - block * kOrderedKeys)));
-    }
-    const bool whole = from[0] == 0 && from[1] == 0 && to[0] == kOrderedKeys && to[1] == kOrderedKeys;
-    OrderedWeights weights;
-    if (__all_sync(0xFFFFFFFFu, whole))
-      ordered_scores<Shape, false>(weights, q, keys_of(block), from, to, x.scale);
-    else
-      ordered_scores<Shape, true>(weights, q, keys_of(block), from, to, x.scale);
+      for (int m = 0; m < kTiles; ++m) q[m].load(queries, (warp * kTiles + m) * 16);
+    const std::int64_t key = block * kOrderedKeys;
+    if (key < warp_end && key + kOrderedKeys > warp_begin) {
+      OrderedVisible visible[kTiles];
+      OrderedWeights weights[kTiles];
+      if (key >= whole_begin && key + kOrderedKeys <= whole_end) {
+        ordered_weights<false>(weights, q, keys_of(block), visible, x.scale);
+      } else {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) totals[r].add(weights.maximum[r], weights.sum[r]);
+        for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-    for (int n = 0; n < Shape::kSteps; ++n) {
-      float sums[2][4];
-      ordered_values<Shape>(sums, weights, keys_of(block) + Shape::kBlockBytes, n);
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) out[2 * n + h][i] = totals[i / 2].merged(out[2 * n + h][i], sums[h][i]);
+          for (int r = 0; r < 2; ++r) {
+            const std::int64_t query = min(query_of(m, r), last);
+            visible[m].begin[r] = static_cast<int>(first_visible_key(s, x.window, query) - key);
+            visible[m].end[r] = static_cast<int>(visible_keys(s, x.causal, query) - key);
+          }
+        ordered_weights<true>(weights, q, keys_of(block), visible, x.scale);
+      }
+      out.add(weights, keys_of(block) + Shape::kBlockBytes);
     }
     __syncthreads();
   }
@@ -106,21 +138,24 @@ __global__ __launch_bounds__(kThreads, Shape::kDim <= 64 ? 4 : 2) void ordered_a
 
   const Head<bfloat16> to = x.out.head(head);
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const std::int64_t query = first + warp * 16 + lane / 4 + 8 * r;
-    if (query > last) continue;
-    const float factor = totals[r].factor();
-    bfloat16* row = to.row(s.q_begin + query);
+  for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-    for (int n = 0; n < Shape::kUnits; ++n) {
-      const int d = 8 * n + lane % 4 * 2;
-      if (d < to.dim)
-        *reinterpret_cast<std::uint32_t*>(row + d) = pack_pair<bfloat16>(__fmul_rn(out[n][2 * r], factor),
-                                                                         __fmul_rn(out[n][2 * r + 1], factor));
+    for (int r = 0; r < 2; ++r) {
+      const std::int64_t query = query_of(m, r);
+      if (query > last) continue;
+      const OrderedTotal& total = out.totals[m][r];
+      const float factor = total.factor();
+      bfloat16* row = to.row(s.q_begin + query);
+#pragma unroll
+      for (int n = 0; n < Shape::kUnits; ++n) {
+        const int d = 8 * n + lane % 4 * 2;
+        if (d < to.dim)
+          *reinterpret_cast<std::uint32_t*>(row + d) =
+              pack_pair<bfloat16>(out.values[m][n][2 * r] * factor, out.values[m][n][2 * r + 1] * factor);
+      }
+      if (x.lse != nullptr && lane % 4 == 0)
+        x.lse[s.q_begin * x.lse_at.sequence + head * x.lse_at.head + query * x.lse_at.row] = total.lse();
     }
-    if (x.lse != nullptr && lane % 4 == 0)
-      x.lse[s.q_begin * x.lse_at.sequence + head * x.lse_at.head + query * x.lse_at.row] = totals[r].lse();
-  }
 }
 
 template <int kDim>
@@ -130,7 +165,8 @@ void launch_ordered(const OpLaunch& launch, const AttentionArgs& args, const Ord
       args.sequences, kQueries, [](const SequenceRange& s) { return s.q_length; },
       [&](const SequenceTiles& tiles) {
         const dim3 grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(args.q.size(1)));
-        launch(ordered_attention_kernel<Shape>, grid, kThreads, std::size_t{5} * Shape::kBlockBytes, tiles, operands);
+        launch(ordered_attention_kernel<Shape>, grid, kThreads<Shape>, std::size_t{6} * Shape::kBlockBytes, tiles,
+               operands);
       });
 }
 

@@ -19,8 +19,7 @@ using Params = PagedParams<bfloat16, bfloat16>;
 struct BlockRange {
   std::int64_t base, first_key, position;
 
-  __device__ BlockRange(const Params& p, int sequence)
-      : position(p.positions[sequence]) {
+  __device__ BlockRange(const Params& p, int sequence) : position(p.positions[sequence]) {
     base = p.chunk > 0 && position >= 0 ? position / p.chunk * p.chunk : 0;
     first_key = max(base, first_paged_key(position, p.window, p.chunk));
   }
@@ -32,8 +31,8 @@ struct BlockRange {
 
 // K or V of a block to shared memory, by a warp; zeros past the earlier tokens and past the head.
 template <class Shape>
-__device__ __forceinline__ void load_paged(std::uint32_t to, const bfloat16* from, std::int64_t stride,
-                                           const Params& p, int sequence, std::int64_t first, int count) {
+__device__ __forceinline__ void load_paged(std::uint32_t to, const bfloat16* from, std::int64_t stride, const Params& p,
+                                           int sequence, std::int64_t first, int count) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int32_t* const pages = p.pages + sequence * p.pages_row;
   const std::int64_t mask = (std::int64_t{1} << p.page_bits) - 1;
@@ -53,17 +52,36 @@ __global__ __launch_bounds__(kThreads) void ordered_paged_kernel(const __grid_co
   using Piece = PagedMmaShape<bfloat16, Shape::kDim>;
   __shared__ NewPagedRow<Piece> new_row;
   __shared__ Vector<bfloat16> rows[kPagedMmaHeads][Shape::kUnits];
-  pdl_sync();
+  pdl_launch_dependents();
+  if (!p.constant_cache) pdl_wait();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int sequence = static_cast<int>(blockIdx.x) / p.row_blocks, kv_head = static_cast<int>(blockIdx.y);
   const BlockRange range(p, sequence);
-  const int first_block = range.first() + static_cast<int>(blockIdx.z) * kWarps, step = static_cast<int>(gridDim.z) * kWarps;
-  if (first_block >= range.end()) return;
+  const int first_block = range.first() + static_cast<int>(blockIdx.z) * kWarps,
+            step = static_cast<int>(gridDim.z) * kWarps;
+  const auto keys = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) + 2 * Shape::kBlockBytes * warp,
+             values = keys + Shape::kBlockBytes;
+  // Of a block: its first key, and the keys of earlier tokens.
+  const auto first_key = [&](int block) { return range.base + std::int64_t{block} * kOrderedKeys; };
+  const auto earlier = [&](int block) {
+    return static_cast<int>(min(std::int64_t{kOrderedKeys}, range.position - first_key(block)));
+  };
+  const auto load_block = [&](int block) {
+    if (block < range.end())
+      load_paged<Shape>(keys, p.k + kv_head * p.k_head, p.k_row, p, sequence, first_key(block), earlier(block));
+    cp_async_commit();
+    if (block < range.end())
+      load_paged<Shape>(values, p.v + kv_head * p.v_head, p.v_row, p, sequence, first_key(block), earlier(block));
+    cp_async_commit();
+  };
+  load_block(first_block + warp);  // while the kernel before ends
+  if (p.constant_cache) pdl_wait();
+  if (first_block >= range.end()) return cp_async_wait<0>();
 
   const PagedMmaTile<Piece> tile(p, static_cast<int>(range.position / p.split_keys));
   // The CTA whose warp has the last block, that of the new token.
-  const bool appends = (range.end() - 1 - range.first()) / kWarps % static_cast<int>(gridDim.z) == static_cast<int>(blockIdx.z);
-  if (appends) new_row.make(tile);
+  if ((range.end() - 1 - range.first()) / kWarps % static_cast<int>(gridDim.z) == static_cast<int>(blockIdx.z))
+    new_row.make(tile);
   for (int i = static_cast<int>(threadIdx.x); i < kPagedMmaHeads * Shape::kUnits; i += kThreads) {
     const int r = i / Shape::kUnits, d = i % Shape::kUnits * 8;
     Vector<bfloat16> row{};
@@ -74,62 +92,58 @@ __global__ __launch_bounds__(kThreads) void ordered_paged_kernel(const __grid_co
   }
   __syncthreads();
 
-  OrderedQueries<Shape> q;
+  OrderedQueries<Shape> q[1];
 #pragma unroll
   for (int i = 0; i < Shape::kSteps; ++i) {
     const auto* const row = reinterpret_cast<const std::uint32_t*>(&rows[lane / 4][0]) + 8 * i + lane % 4;
-    q.words[i][0] = row[0];
-    q.words[i][2] = row[4];
-    q.words[i][1] = q.words[i][3] = 0;
+    q[0].words[i][0] = row[0];
+    q[0].words[i][2] = row[4];
+    q[0].words[i][1] = q[0].words[i][3] = 0;
   }
-  const auto keys = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) + 2 * Shape::kBlockBytes * warp,
-             values = keys + Shape::kBlockBytes;
   for (int block = first_block + warp; block < range.end(); block += step) {
-    const std::int64_t first = range.base + std::int64_t{block} * kOrderedKeys;
-    const int visible = static_cast<int>(min(std::int64_t{kOrderedKeys}, range.position + 1 - first)),
-              hidden = static_cast<int>(max(std::int64_t{0}, range.first_key - first));
-    const bool has_new = first + visible == range.position + 1;
-    const int cached = visible - (has_new ? 1 : 0);
-    __syncwarp();  // the block before is read
-    load_paged<Shape>(keys, p.k + kv_head * p.k_head, p.k_row, p, sequence, first, cached);
-    cp_async_commit();
-    load_paged<Shape>(values, p.v + kv_head * p.v_head, p.v_row, p, sequence, first, cached);
-    cp_async_commit();
-    cp_async_wait<1>();
-    const auto take = [&](std::uint32_t to, const std::uint32_t (&row)[Shape::kUnits][4]) {
+    const bool has_new = earlier(block) < kOrderedKeys;
+    const auto take = [&](std::uint32_t to, const std::uint32_t(&row)[Shape::kUnits][4]) {
       if (has_new && lane < Shape::kUnits)
-        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to + Shape::offset(cached, lane)), "r"(row[lane][0]),
-                     "r"(row[lane][1]), "r"(row[lane][2]), "r"(row[lane][3])
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to + Shape::offset(earlier(block), lane)),
+                     "r"(row[lane][0]), "r"(row[lane][1]), "r"(row[lane][2]), "r"(row[lane][3])
                      : "memory");
       __syncwarp();
     };
+    cp_async_wait<1>();
+    __syncwarp();  // rows of other lanes
     take(keys, new_row.key);
-    OrderedWeights weights;
-    const int begin[2] = {hidden, hidden}, end[2] = {visible, visible};
+    const int begin = static_cast<int>(max(std::int64_t{0}, range.first_key - first_key(block))),
+              end = earlier(block) + (has_new ? 1 : 0);
+    const OrderedVisible visible[1] = {{{begin, begin}, {end, end}}};
     const OrderedScale scale{p.scale, p.cap};
-    if (hidden == 0 && visible == kOrderedKeys)
-      ordered_scores<Shape, false>(weights, q, keys, begin, end, scale);
+    OrderedWeights weights[1];
+    if (begin == 0 && end == kOrderedKeys)
+      ordered_weights<false>(weights, q, keys, visible, scale);
     else
-      ordered_scores<Shape, true>(weights, q, keys, begin, end, scale);
+      ordered_weights<true>(weights, q, keys, visible, scale);
     cp_async_wait<0>();
+    __syncwarp();
     take(values, new_row.value);
     const int head = tile.first_head + lane / 4;
     const bool stores = head < p.group;
     const std::int64_t row = std::int64_t{sequence} * p.heads + kv_head * p.group + head,
                        partial = std::int64_t{block} * p.rows + row;
-    if (stores && lane % 4 == 0) p.partial_weight[partial] = make_float2(weights.maximum[0], weights.sum[0]);
+    if (stores && lane % 4 == 0) p.partial_weight[partial] = make_float2(weights[0].maximum[0], weights[0].sum[0]);
 #pragma unroll
     for (int n = 0; n < Shape::kSteps; ++n) {
-      float sums[2][4];
+      float sums[1][2][4];
       ordered_values<Shape>(sums, weights, values, n);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int d = 16 * n + 8 * h + lane % 4 * 2;
         if (stores && d < p.dim)
-          *reinterpret_cast<float2*>(p.partial_out + partial * p.dim + d) = make_float2(sums[h][0], sums[h][1]);
+          *reinterpret_cast<float2*>(p.partial_out + partial * p.dim + d) = make_float2(sums[0][h][0], sums[0][h][1]);
       }
     }
+    __syncwarp();  // the block is read
+    load_block(block + step);
   }
+  cp_async_wait<0>();
 }
 
 // Grid: sequence, head.
@@ -149,7 +163,7 @@ __global__ __launch_bounds__(kOrderedCombineThreads) void ordered_combine_kernel
     out = total.merged(out, sum);
   }
   if (d >= p.dim) return;
-  bfloat16 result = from_float<bfloat16>(__fmul_rn(out, total.factor()));
+  bfloat16 result = from_float<bfloat16>(out * total.factor());
   if (p.sinks != nullptr && total.sum != 0.0f)
     result = from_float<bfloat16>(to_float(result) * SinkedRow(total.lse(), p.sinks[blockIdx.y]).factor);
   p.out[row * p.dim + d] = result;
@@ -179,7 +193,8 @@ void launch_paged(const PagedAttentionArgs& args) {
   launch.early(sequences, ordered_paged_kernel<Shape>, grid, kThreads, std::size_t{2 * kWarps} * Shape::kBlockBytes,
                params);
   launch.early(sequences, ordered_combine_kernel,
-               dim3(static_cast<unsigned>(sequences), static_cast<unsigned>(params.heads)), kOrderedCombineThreads, 0, params);
+               dim3(static_cast<unsigned>(sequences), static_cast<unsigned>(params.heads)), kOrderedCombineThreads, 0,
+               params);
 }
 
 }  // namespace

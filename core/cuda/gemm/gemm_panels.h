@@ -1,7 +1,7 @@
 #pragma once
-// Reference rows of GEMMs in batch-invariant mode: panels of 128 rows by one algorithm, whatever the number of rows. Other
-// algorithms are used where they give the same bits, which is nearly always: tensor cores add 16 products to a sum, and
-// algorithms that do not split K add them in the same order.
+// Reference rows of GEMMs in batch-invariant mode: panels of 128 rows by one algorithm, whatever the number of rows.
+// Other algorithms are used where they give the same bits, which is nearly always: tensor cores add 16 products to a
+// sum, and algorithms that do not split K add them in the same order.
 
 #include <optional>
 

@@ -49,6 +49,16 @@ void set_scale_mode([[maybe_unused]] cublasLtMatmulDesc_t operation, GemmScales 
 #endif
 }
 
+// The algorithm without split-K: of few tiles and a long K the heuristic proposes no other.
+bool unsplit(cublasLtMatmulAlgo_t& algorithm) {
+  const auto set = [&algorithm](cublasLtMatmulAlgoConfigAttributes_t attribute, std::uint32_t value) {
+    return cublaslt().matmul_algo_config_set_attribute(&algorithm, attribute, &value, sizeof value) ==
+           CUBLAS_STATUS_SUCCESS;
+  };
+  return set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1) &&
+         set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, CUBLASLT_REDUCTION_SCHEME_NONE);
+}
+
 class Preference {
  public:
   Preference() {
@@ -106,9 +116,8 @@ void GemmPlan::bind_scales(const GemmCall& call) const {
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates(cublasLtHandle_t handle, int most) const {
   Preference preference;
   preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kGemmWorkspaceBytes});
-  std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE;
-  if (!problem_.unsplit) reductions |= CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+  preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                 std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{problem_.align_b});
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::uint32_t{problem_.align_a});
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::uint32_t{problem_.align_addend});
@@ -120,8 +129,10 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlan::candidates(cublasLtHandle_t handle, 
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   if (status != CUBLAS_STATUS_SUCCESS) return algorithms;
   for (int i = 0; i < found; ++i) {
-    const auto& result = results[static_cast<std::size_t>(i)];
-    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+    auto& result = results[static_cast<std::size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS &&
+        (!problem_.unsplit || (unsplit(result.algo) && supports(handle, result.algo))))
+      algorithms.push_back(result.algo);
   }
   return algorithms;
 }

@@ -36,7 +36,7 @@ class GemmPlan {
   // Before candidates() and supports(): cuBLASLt checks scaled operands with scale addresses set.
   void bind_scales(const GemmCall& call) const;
 
-  // Best first by cuBLASLt's estimate. Split-K reduces in f32 only.
+  // Best first by cuBLASLt's estimate. Split-K reduces in f32 only; none in unsplit problems.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, int most) const;
   // Algorithm `id` with defaults. False if none.
   [[nodiscard]] bool init(cublasLtHandle_t handle, int id, cublasLtMatmulAlgo_t& algorithm) const;

@@ -62,9 +62,17 @@ struct InvariantAttention {
   float soft_cap = 0;
   bool sinks = false;
 };
-inline constexpr InvariantAttention kInvariantAttention[] = {
-    {4, 2, 64},         {8, 1, 128},     {3, 3, 16},          {9, 3, 72}, {4, 2, 64, 20}, {2, 1, 32, 100},
-    {2, 2, 48, 0, 5.0f}, {4, 1, 64, 0, 0, true}, {4, 4, 128, 33, 2.0f, true}, {2, 1, 256}, {2, 1, 256, 70}};
+inline constexpr InvariantAttention kInvariantAttention[] = {{4, 2, 64},
+                                                             {8, 1, 128},
+                                                             {3, 3, 16},
+                                                             {9, 3, 72},
+                                                             {4, 2, 64, 20},
+                                                             {2, 1, 32, 100},
+                                                             {2, 2, 48, 0, 5.0f},
+                                                             {4, 1, 64, 0, 0, true},
+                                                             {4, 4, 128, 33, 2.0f, true},
+                                                             {2, 1, 256},
+                                                             {2, 1, 256, 70}};
 
 // A sequence of 300 tokens at once, in pieces, and token by token.
 inline void expect_invariant_attention(Device device) {
