@@ -7,7 +7,7 @@
 Prompts are "What is A + B?" with A and B of 1 to --largest; --held-out of these sums are never trained on. Full training;
 the reward is 1 for an answer whose last number is the sum. Held-out accuracy is that of greedy answers: before, every
 --every steps and after the last, printed as soon as it is known. The reward of a step is the accuracy of its samples at
-temperature 1, on sums that most steps of the first epoch see for the first time. --jobs seeds share the device at a time.
+temperature 1, on sums that most steps of the first epoch see for the first time. --jobs runs share the device at a time.
 """
 import argparse
 import concurrent.futures
@@ -23,13 +23,13 @@ from arithmetic import is_right, sums, write_records
 from gpu_common import (BenchError, add_program_options, json_lines, last_error_line, program_environment, run_program)
 
 
-def config_of(args, seed, train, held_out):
+def config_of(args, seed, lr, train, held_out):
     rows = max(n for n in range(1, args.prompts + 1) if args.prompts % n == 0 and n * args.length <= max(args.micro_tokens, args.length))
     return dict(
         model=dict(path=str(pathlib.Path(args.model).resolve())),
         data=dict(train=[str(train)], seq_len=args.length),
         training=dict(steps=args.steps, micro_batch_size=rows, global_batch_size=args.prompts, seed=seed, threads=args.threads),
-        optimizer=dict(lr=args.lr, betas=[0.9, 0.99], weight_decay=0.0),
+        optimizer=dict(lr=lr, betas=[0.9, 0.99], weight_decay=0.0),
         lr_schedule=dict(name="constant", warmup_steps=min(5, args.steps)),
         grpo=dict(num_generations=args.generations, max_completion_length=args.tokens, rewards="numeric_match", log_completions=0),
         checkpoint=dict(enable=False),
@@ -58,12 +58,13 @@ def whole_lines(path):
 
 
 class Run:
-    """One seed: a training process, and what its metrics folder shows so far."""
+    """A seed and a rate: a training process, and what its metrics folder shows so far."""
 
-    def __init__(self, args, seed, train, held_out, folder):
-        self.args, self.seed, self.held_out, self.folder = args, seed, held_out, folder
+    def __init__(self, args, seed, lr, train, held_out, folder):
+        self.args, self.held_out, self.folder = args, held_out, folder
+        self.facts, self.name = dict(seed=seed, lr=lr), f"seed {seed}  lr {lr:g}"
         folder.mkdir(parents=True)
-        (folder / "run.json").write_text(json.dumps(config_of(args, seed, train, held_out), indent=1))
+        (folder / "run.json").write_text(json.dumps(config_of(args, seed, lr, train, held_out), indent=1))
         self.curve, self.rewards, self.seconds = {}, [], None
 
     def read(self):
@@ -77,7 +78,7 @@ class Run:
                 self.curve[step] = accuracy(answers, self.held_out)
                 recent = self.rewards[max(0, step - self.args.every):step]
                 reward = f", reward {statistics.mean(recent):.3f}" if recent else ""
-                print(f"seed {self.seed}  step {step:>4}  held out {self.curve[step]:.1%}{reward}", flush=True)
+                print(f"{self.name}  step {step:>4}  held out {self.curve[step]:.1%}{reward}", flush=True)
 
     def train(self):
         args, start = self.args, time.monotonic()
@@ -99,16 +100,16 @@ class Run:
         self.seconds = time.monotonic() - start
         if process.returncode:
             raise BenchError(f"status {process.returncode}: {last_error_line((self.folder / 'log.txt').read_text())}")
-        print(f"seed {self.seed}  {len(self.rewards)} steps in {self.seconds:.1f} s", flush=True)
+        print(f"{self.name}  {len(self.rewards)} steps in {self.seconds:.1f} s", flush=True)
 
 
 def attempt(run):
     try:
         run.train()
     except BenchError as error:
-        print(f"seed {run.seed}  error: {error}", flush=True)
-        return dict(seed=run.seed, curve=run.curve, rewards=run.rewards, error=str(error))
-    return dict(seed=run.seed, curve=run.curve, rewards=run.rewards, seconds=run.seconds)
+        print(f"{run.name}  error: {error}", flush=True)
+        return dict(**run.facts, curve=run.curve, rewards=run.rewards, error=str(error))
+    return dict(**run.facts, curve=run.curve, rewards=run.rewards, seconds=run.seconds)
 
 
 def main():
@@ -116,7 +117,7 @@ def main():
     add_program_options(parser)
     parser.add_argument("--model", required=True, help="Hugging Face folder of a chat model")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--jobs", type=int, default=3, help="seeds at a time")
+    parser.add_argument("--jobs", type=int, default=3, help="runs at a time")
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--every", type=int, default=20, help="steps between evaluations")
     parser.add_argument("--largest", type=int, default=20, help="largest number that is added")
@@ -126,7 +127,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=24, help="largest length of a completion")
     parser.add_argument("--length", type=int, default=512, help="tokens of a row, which holds several completions")
     parser.add_argument("--micro-tokens", type=int, default=8192, help="tokens of a micro-batch")
-    parser.add_argument("--lr", type=float, default=2e-5)
+    parser.add_argument("--lr", default="2e-5", help="learning rate, or several, separated by commas")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU")
     parser.add_argument("--json", help="file for all numbers")
     parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
@@ -138,15 +139,18 @@ def main():
         write_records(folder / "train.jsonl", train)
         before = accuracy_before(args, folder, held_out)
         print(f"{len(train)} sums to train on, {len(held_out)} held out; before: held out {before:.1%}", flush=True)
-        runs = [Run(args, int(seed), folder / "train.jsonl", held_out, folder / f"seed-{seed}") for seed in args.seeds.split(",")]
+        runs = [Run(args, int(seed), float(lr), folder / "train.jsonl", held_out, folder / f"seed-{seed}-lr-{lr}")
+                for lr in args.lr.split(",") for seed in args.seeds.split(",")]
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
             results = list(pool.map(attempt, runs))
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(dict(before=before, runs=results), indent=1) + "\n")
-    after = [result["curve"][max(result["curve"])] for result in results if result["curve"]]
-    if after:
-        print(f"held-out accuracy: {before:.1%} before, {statistics.mean(after):.1%} after (mean of {len(after)} seeds: "
-              f"{', '.join(f'{value:.1%}' for value in after)})")
+    for lr in map(float, args.lr.split(",")):
+        curves = [result["curve"] for result in results if result["lr"] == lr and result["curve"]]
+        after = [curve[max(curve)] for curve in curves]
+        if after:
+            print(f"lr {lr:g}: held out {before:.1%} before, {statistics.mean(after):.1%} after (mean of {len(after)} seeds: "
+                  f"{', '.join(f'{value:.1%}' for value in after)})")
     if any("error" in result for result in results):
         sys.exit(1)
 
