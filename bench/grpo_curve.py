@@ -127,7 +127,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=24, help="largest length of a completion")
     parser.add_argument("--length", type=int, default=512, help="tokens of a row, which holds several completions")
     parser.add_argument("--micro-tokens", type=int, default=8192, help="tokens of a micro-batch")
-    parser.add_argument("--lr", default="2e-5", help="learning rate, or several, separated by commas")
+    parser.add_argument("--lr", default="3e-5", help="learning rate, or several, separated by commas")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU")
     parser.add_argument("--json", help="file for all numbers")
     parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")

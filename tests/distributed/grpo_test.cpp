@@ -88,6 +88,36 @@ TEST_F(ShardedGrpo, WeightsThatStayGatheredAndThoseOfFloat8TrainToo) {
   }
 }
 
+TEST_F(ShardedGrpo, TheEstimateIsWhatAProcessReserves) {
+  write_config(R"("model_type": "llama", "vocab_size": 512, "hidden_size": 384, "intermediate_size": 1024,
+        "num_hidden_layers": 6, "num_attention_heads": 6, "num_key_value_heads": 6)");
+  std::string records_of_60_tokens;
+  for (char first = 'a'; first < 'q'; ++first)
+    records_of_60_tokens += "{\"prompt\": \"" + std::string(1, first) + std::string(59, 'q') + "\"}\n";
+  testing::write_file(folder_ / "prompts.jsonl", records_of_60_tokens);
+  std::vector<std::string> all =
+      options({"--model.max_position_embeddings=256", "--data.seq_len=96", "--grpo.num_generations=8",
+               "--training.steps=2", "--checkpoint.enable=false", "--parallel.shard=2"});
+  std::erase(all, "--checkpoint.interval=2");
+  train(2, "run", all);
+  std::vector<std::string> command = {testing::program_path(),
+                                      "estimate",
+                                      (folder_ / "run.json").string(),
+                                      "--device",
+                                      "cpu",
+                                      "--world-size",
+                                      "2",
+                                      "--json"};
+  command.insert(command.end(), all.begin(), all.end());
+  testing::Child child(command, {"OMP_NUM_THREADS=1"});
+  const testing::ChildResult result = child.wait();
+  ASSERT_EQ(result.status, 0) << result.output;
+  const Json estimate = Json::parse(result.output.substr(result.output.find('{')));
+  EXPECT_GT(estimate.at("memory_bytes").at("sampling_weights").as_int(), 4 * estimate.at("parameters").as_int());
+  const double reserved = records("run").at(2).at("memory_reserved_bytes").as_double();
+  EXPECT_NEAR(estimate.at("reserved_bytes").as_double() / reserved, 1.0, 0.05);
+}
+
 TEST_F(ShardedGrpo, ARunResumesBitForBit) {
   for (const char* parallel : {"--parallel.replicate=2", "--parallel.shard=2"}) {
     const std::string whole = std::string(parallel + 11) + "-whole", rest = std::string(parallel + 11) + "-rest";

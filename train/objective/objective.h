@@ -28,6 +28,13 @@ struct SampledText {
   Json::Object figures;  // by name
 };
 
+// Bytes on the device that Objective::step_batches() takes and gives back, and those of models that it has made.
+struct SamplingBytes {
+  std::int64_t cache = 0;     // keys and values of sampled texts
+  std::int64_t gathered = 0;  // whole weights in sharded runs, with buffers of the gather
+  std::int64_t judge = 0;     // weights of a reward model, held from the first step on
+};
+
 class Objective {
  public:
   virtual ~Objective() = default;
@@ -37,6 +44,8 @@ class Objective {
   // Batches of the 1-based `step` from those of the data, as samples of the model; no data in steps that reuse them
   // (ObjectiveEntry::steps_of_data). Before the step's units() and loss(), outside of any tape.
   [[nodiscard]] virtual std::vector<Batch> step_batches(std::vector<Batch> data, std::int64_t /*step*/) { return data; }
+  // On the meta device, for estimates: allocates and frees what step_batches() does for `prompts` prompts of this rank.
+  [[nodiscard]] virtual SamplingBytes plan_batches(std::int64_t /*prompts*/) { return {}; }
   // Whether the last error of step_batches() was thrown on all ranks.
   [[nodiscard]] virtual bool failed_together() const noexcept { return false; }
   // Texts of the last step_batches(), for the records of the run.

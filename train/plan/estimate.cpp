@@ -180,7 +180,7 @@ void add_stages(RunSession& session, RunEstimate& e) {
 
 // Runs steps on the meta device; returns the micro-batches of each. The first step differs from all others; with
 // offloaded state, allocations settle after several steps. Inner micro-batches are identical.
-std::int64_t simulate_steps(RunSession& session) {
+std::int64_t simulate_steps(RunSession& session, RunEstimate& e) {
   const RunConfig& config = session.config();
   const ObjectiveRuntime& runtime = objective_runtime(config);
   TrainStep& step = *session.step();
@@ -192,6 +192,12 @@ std::int64_t simulate_steps(RunSession& session) {
     for (std::int64_t i = 0; i < count; ++i) {
       Batch& batch = batches.emplace_back(meta_batch(config.training.micro_batch_size, config.data.seq_len));
       if (runtime.arrange != nullptr) runtime.arrange(config, batch);
+    }
+    if (Objective* objective = session.objective()->training(); objective != nullptr) {
+      const SamplingBytes sampling = objective->plan_batches(micro_batches(config) * config.training.micro_batch_size);
+      e.sampling_cache_bytes = sampling.cache;
+      e.gathered_bytes = std::max(e.gathered_bytes, sampling.gathered);  // later steps find buffers of earlier ones
+      e.reward_model_bytes = sampling.judge;
     }
     if (!session.ranks().is_single()) reset_traffic(session.ranks());
     (void)step.accumulate(batches, s);
@@ -319,7 +325,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     add_stages(session, e);
     // Bytes of the model and its optimizer, before the first step.
     const std::int64_t at_start = plan.stats().current;
-    const std::int64_t simulated = simulate_steps(session);
+    const std::int64_t simulated = simulate_steps(session, e);
     e.device = plan.stats();
     if (e.reference_bytes > 0) e.start_bytes = at_start + e.reference_bytes;
     if (!ranks->is_single()) traffic = count_traffic(*ranks, cluster, e);

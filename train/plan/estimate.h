@@ -28,6 +28,9 @@ struct RunEstimate {
   MemoryStats device;                           // model, gradients, optimizer, activations over two training steps
   std::int64_t teacher_bytes = 0;               // part of `device`: a second model's weights on the device at a time
   std::int64_t teacher_logits_bytes = 0;        // part of `device`, at most: the teacher's logits of a chunk
+  std::int64_t sampling_cache_bytes = 0;        // at times part of `device`: KV cache of an objective that samples
+  std::int64_t gathered_bytes = 0;              // with it, in sharded runs: whole weights and buffers
+  std::int64_t reward_model_bytes = 0;          // part of `device`: weights of a reward model
   std::int64_t reference_bytes = 0;             // second model that computes before the first step only
   std::int64_t start_bytes = 0;                 // with it: model and reference before the first step; else 0
   std::int64_t data_bytes = 0;                  // prefetched batches

@@ -92,8 +92,11 @@ std::string to_string(const RunEstimate& e) {
                         available ? mib(*available) : "unknown");
   };
   row("unused within segments", e.device.peak_reserved - e.device.peak);
-  row("teacher, of these", e.teacher_bytes);
+  row(e.teacher_logits_bytes > 0 ? "teacher, of these" : "reference, of these", e.teacher_bytes);
   row("its logits, of these", e.teacher_logits_bytes);
+  row("reward model, of these", e.reward_model_bytes);
+  row("keys while sampling", e.sampling_cache_bytes);
+  row("whole weights, then", e.gathered_bytes);
   row("reference, at the start", e.reference_bytes);
   if (e.host_bytes == 0) host_rows();
   totals(e.total_bytes, e.available_bytes);
@@ -142,6 +145,9 @@ Json to_json(const RunEstimate& e) {
     memory.set(to_string(static_cast<MemoryCategory>(i)), e.device.peak_by_category[static_cast<std::size_t>(i)]);
   memory.set("teacher", e.teacher_bytes);
   memory.set("teacher_logits", e.teacher_logits_bytes);
+  memory.set("sampling_cache", e.sampling_cache_bytes);
+  memory.set("sampling_weights", e.gathered_bytes);
+  memory.set("reward_model", e.reward_model_bytes);
   memory.set("reference", e.reference_bytes);
   memory.set("batches", e.data_bytes);
   memory.set("checkpoint_staging", e.staging_bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/memory/allocator.h"
 #include "distributed/communication_error.h"
 
 namespace quench {
@@ -9,6 +10,15 @@ namespace quench {
 void RolloutRanks::with_whole_weights(const std::function<void()>& work) {
   const distributed::ShardedModel::WholeWeights whole(sharded);
   together("completions", work);
+}
+
+std::int64_t RolloutRanks::plan_whole_weights(const std::function<void()>& work) const {
+  const Allocator& plan = Allocator::of(Device{DeviceType::meta, 0});
+  const std::int64_t before = plan.stats().current;
+  const distributed::ShardedModel::WholeWeights whole(sharded);
+  const std::int64_t gathered = plan.stats().current - before;
+  work();
+  return gathered;
 }
 
 void RolloutRanks::together(std::string_view label, const std::function<void()>& work) {

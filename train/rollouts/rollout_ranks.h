@@ -20,6 +20,8 @@ struct RolloutRanks {
 
   // Runs `work` with whole weights; an error on one rank is an error on all. Collective.
   void with_whole_weights(const std::function<void()>& work);
+  // On the meta device: the same with planned ranks; bytes of weights that are gathered.
+  [[nodiscard]] std::int64_t plan_whole_weights(const std::function<void()>& work) const;
   // An error on one rank is an error on all. Collective.
   void together(std::string_view label, const std::function<void()>& work);
   // Numbers of all ranks, in rank order, and the place of this rank's. Collective.

@@ -8,12 +8,23 @@
 #include "core/system/utf8.h"
 #include "data/sampling/bin_packing.h"
 #include "engine/engine.h"
+#include "engine/plan.h"
 #include "nn/attention/paged_keys.h"
 
 namespace quench {
 namespace {
 
 constexpr std::int64_t kMostSequences = 64;  // decoded together
+
+// Most tokens of a prompt with its completion.
+std::int64_t longest_text(const nn::CausalLm& model, const RolloutOptions& options) {
+  return std::min(options.sequence_tokens + 1, model.config().context_length());
+}
+
+EngineOptions engine_options(const nn::CausalLm& model, std::int64_t prompts, const RolloutOptions& options) {
+  const std::int64_t together = std::min(kMostSequences, options.generations * prompts);
+  return {.max_sequences = together, .cache_tokens = together * (longest_text(model, options) + nn::kPageTokens)};
+}
 
 std::string record_text(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
   std::string text = tokenizer.decode(tokens, {.skip_special = true});
@@ -113,11 +124,9 @@ std::vector<std::vector<Completion>> sample_completions(const nn::CausalLm& mode
                                                         const Tokenizer& tokenizer) {
   std::vector<std::vector<Completion>> groups(prompts.size());
   if (prompts.empty()) return groups;
-  const std::int64_t together =
-      std::min(kMostSequences, options.generations * static_cast<std::int64_t>(prompts.size()));
-  const std::int64_t longest = std::min(options.sequence_tokens + 1, model.config().context_length());
+  const std::int64_t longest = longest_text(model, options);
   // Weights have changed since the last step: keys of an earlier engine are of no use.
-  Engine engine(model, {.max_sequences = together, .cache_tokens = together * (longest + nn::kPageTokens)});
+  Engine engine(model, engine_options(model, std::ssize(prompts), options));
   std::vector<std::vector<EngineResult>> results(prompts.size());
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     const RolloutPrompt& prompt = prompts[p];
@@ -143,6 +152,10 @@ std::vector<std::vector<Completion>> sample_completions(const nn::CausalLm& mode
   for (std::size_t p = 0; p < prompts.size(); ++p)
     for (EngineResult& result : results[p]) groups[p].push_back(completion_of(std::move(result), tokenizer));
   return groups;
+}
+
+std::int64_t plan_completions(const nn::CausalLm& model, std::int64_t prompts, const RolloutOptions& options) {
+  return plan_engine(model, engine_options(model, prompts, options), longest_text(model, options) - 1);
 }
 
 RolloutBatches pack_rollouts(std::span<const RolloutSequence> sequences, std::int64_t rows, std::int64_t length) {

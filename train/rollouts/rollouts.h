@@ -51,6 +51,10 @@ struct RolloutOptions {
                                                                       const RolloutOptions& options, std::int64_t step,
                                                                       const Tokenizer& tokenizer);
 
+// Allocates and frees on the meta device, where `model` is, what sample_completions() of `prompts` prompts needs at
+// most. Returns the bytes of its KV cache.
+std::int64_t plan_completions(const nn::CausalLm& model, std::int64_t prompts, const RolloutOptions& options);
+
 // A prompt's tokens and a completion's, with one logical sequence in training.
 struct RolloutSequence {
   std::span<const std::int32_t> prompt, completion;

@@ -58,7 +58,7 @@ void check(const PagedAttentionArgs& args) {
 bool paged_attention_takes(Device device, DType dtype, std::int64_t dim, bool coded) {
   // Kernels with the order of attention(), for codes with an order of their own.
   if (batch_invariant() && !coded && (device.is_cpu() || dtype != DType::bf16 || dim > 128)) return false;
-  if (device.is_cpu()) return true;
+  if (device.is_cpu() || device.is_meta()) return true;
   // 16-byte vectors within half heads; a CTA holds 256 elements of a head.
   return dim <= 256 && dim % 16 == 0 && (dtype == DType::bf16 || (dtype == DType::f32 && !coded)) &&
          paged_attention_slot.filled(device.type);
@@ -69,8 +69,7 @@ void paged_attention(const PagedAttentionArgs& args) {
   if (args.qkv.size(0) == 0) return;
   const Device device = args.qkv.device();
   const std::int64_t dim = args.out.size(1) / args.heads;
-  QUENCH_CHECK_AS(ErrorCode::unsupported,
-                  device.is_meta() || paged_attention_takes(device, args.qkv.dtype(), dim, args.scales.defined()),
+  QUENCH_CHECK_AS(ErrorCode::unsupported, paged_attention_takes(device, args.qkv.dtype(), dim, args.scales.defined()),
                   "paged_attention: no kernel for {} heads of {} elements, {}", args.heads, dim, args.qkv.describe());
   paged_attention_slot(device.type, args);
 }

@@ -68,6 +68,13 @@ std::vector<Batch> OnPolicyObjective::step_batches(std::vector<Batch> data, std:
   return std::move(packed.batches);
 }
 
+SamplingBytes OnPolicyObjective::plan_batches(std::int64_t prompts) {
+  SamplingBytes bytes;
+  bytes.gathered =
+      options_.ranks.plan_whole_weights([&] { bytes.cache = plan_completions(student_, prompts, options_.rollout); });
+  return bytes;
+}
+
 autograd::Variable OnPolicyObjective::loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                            const Tensor& metrics) {
   const auto own = static_cast<std::int64_t>(kFigureNames.size()), others = metrics.numel() - own;

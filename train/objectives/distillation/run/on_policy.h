@@ -30,6 +30,7 @@ class OnPolicyObjective final : public Objective {
   [[nodiscard]] std::vector<std::string> metric_names() const override;
   // Throws bad_config in a step whose data have no prompt.
   [[nodiscard]] std::vector<Batch> step_batches(std::vector<Batch> data, std::int64_t step) override;
+  [[nodiscard]] SamplingBytes plan_batches(std::int64_t prompts) override;
   [[nodiscard]] bool failed_together() const noexcept override { return options_.ranks.failed_together; }
   [[nodiscard]] std::vector<SampledText> sampled_texts() const override { return texts_; }
   [[nodiscard]] std::int64_t units(const Batch& batch) const override { return inner_->units(batch); }

@@ -23,14 +23,22 @@ class ModelReward final : public Reward {
   }
 
   void open(Device device, DType dtype) override {
-    if (device.is_meta()) return;
     nn::ModelConfig config = read_model_config(folder_);
     config.tie_word_embeddings = true;  // there is no head of tokens
     const nn::ParameterOptions options{.dtype = dtype, .device = device, .trainable = false};
     model_ = std::make_unique<nn::CausalLm>(config, options);
     head_ = &model_->add_head(std::string(kScoreHead), 1, options);
+    if (device.is_meta()) return;
     load_weights(*model_, folder_);
     tokenizer_ = load_tokenizer(folder_);
+  }
+
+  void plan(std::int64_t samples, std::int64_t tokens) const override {
+    tokens = std::min(tokens, model_->config().context_length());
+    const std::int64_t together = std::min(samples, std::max<std::int64_t>(1, kPassTokens / tokens));
+    std::vector<std::vector<std::int32_t>> texts(static_cast<std::size_t>(together));
+    for (std::vector<std::int32_t>& text : texts) text.resize(static_cast<std::size_t>(tokens));
+    (void)hidden(texts);
   }
 
   [[nodiscard]] std::vector<double> score(std::span<const RewardSample> samples) const override {
@@ -59,7 +67,8 @@ class ModelReward final : public Reward {
   }
 
  private:
-  void append_scores(const std::vector<std::vector<std::int32_t>>& texts, std::vector<double>& rewards) const {
+  // Hidden states [N, H] of all texts, one after another.
+  [[nodiscard]] Tensor hidden(const std::vector<std::vector<std::int32_t>>& texts) const {
     const autograd::NoGrad no_grad;
     std::vector<std::int32_t> ids, positions;
     std::vector<SequenceRange> sequences;
@@ -73,8 +82,13 @@ class ModelReward final : public Reward {
     const auto on_device = [&](const std::vector<std::int32_t>& values) {
       return Tensor::from_values<std::int32_t>({std::ssize(values)}, values).to(device);
     };
-    const Tensor hidden = model_->hidden(on_device(ids), model_->make_context(sequences, on_device(positions))).value();
-    const std::int64_t width = hidden.size(1);
+    const Tensor device_positions = on_device(positions);
+    return model_->hidden(on_device(ids), model_->make_context(std::move(sequences), device_positions)).value();
+  }
+
+  void append_scores(const std::vector<std::vector<std::int32_t>>& texts, std::vector<double>& rewards) const {
+    const Tensor states = hidden(texts);
+    const std::int64_t width = states.size(1);
     const auto f32_on_host = [](const Tensor& tensor) {
       const Tensor values = Tensor::empty(tensor.shape(), DType::f32, tensor.device());
       if (tensor.dtype() == DType::f32) return tensor.to(Device{});
@@ -82,8 +96,10 @@ class ModelReward final : public Reward {
       return values.to(Device{});
     };
     const Tensor weight = f32_on_host(head_->variable.value());
-    for (const SequenceRange& sequence : sequences) {
-      const Tensor last = f32_on_host(hidden.narrow(0, sequence.q_begin + sequence.q_length - 1, 1));
+    std::int64_t end = 0;
+    for (const std::vector<std::int32_t>& text : texts) {
+      end += std::ssize(text);
+      const Tensor last = f32_on_host(states.narrow(0, end - 1, 1));
       double sum = 0;
       for (std::int64_t i = 0; i < width; ++i)
         sum += static_cast<double>(last.data<float>()[i]) * static_cast<double>(weight.data<float>()[i]);

@@ -31,8 +31,11 @@ struct RewardSample {
 class Reward {
  public:
   virtual ~Reward() = default;
-  // Reads what it needs besides the config, once, before score(). Device meta: nothing.
+  // Reads what it needs besides the config, once, before score(). On the meta device only what plan() needs.
   virtual void open(Device /*device*/, DType /*dtype*/) {}
+  // After open() on the meta device: allocates and frees what score() of `samples` samples of at most `tokens` tokens
+  // needs.
+  virtual void plan(std::int64_t /*samples*/, std::int64_t /*tokens*/) const {}
   // One number for each sample; NaN: none. Throws an Error that names the reward's key, or the record's field.
   [[nodiscard]] virtual std::vector<double> score(std::span<const RewardSample> samples) const = 0;
 };

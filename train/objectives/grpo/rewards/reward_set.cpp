@@ -22,6 +22,10 @@ void RewardSet::open(Device device, DType dtype) {
   for (const Part& part : parts_) part.reward->open(device, dtype);
 }
 
+void RewardSet::plan(std::int64_t samples, std::int64_t tokens) const {
+  for (const Part& part : parts_) part.reward->plan(samples, tokens);
+}
+
 RewardScores RewardSet::score(std::span<const RewardSample> samples) const {
   RewardScores scores{.total = std::vector<double>(samples.size(), std::numeric_limits<double>::quiet_NaN()),
                       .parts = std::vector<std::vector<double>>(parts_.size())};

@@ -31,6 +31,8 @@ class RewardSet {
   [[nodiscard]] std::vector<std::string> names() const;
   // Reward::open() of each.
   void open(Device device, DType dtype);
+  // Reward::plan() of each.
+  void plan(std::int64_t samples, std::int64_t tokens) const;
   // Throws as Reward::score().
   [[nodiscard]] RewardScores score(std::span<const RewardSample> samples) const;
 

@@ -8,6 +8,7 @@
 
 #include "autograd/row_loss.h"
 #include "core/device/determinism.h"
+#include "core/memory/allocator.h"
 
 namespace quench {
 namespace {
@@ -78,6 +79,22 @@ void GrpoObjective::sample(const std::vector<Batch>& data, std::int64_t step) {
     }
   rollout_ = judged_samples(prompts, std::move(groups), scores, options_.advantages, options_.ranks);
   rollout_step_ = step;
+}
+
+SamplingBytes GrpoObjective::plan_batches(std::int64_t prompts) {
+  const Device device = model_.options().device;
+  const Allocator& plan = Allocator::of(device);
+  SamplingBytes bytes;
+  if (planned_judge_ < 0) {
+    const std::int64_t before = plan.stats().current;
+    rewards_.open(device, model_.options().dtype);
+    planned_judge_ = plan.stats().current - before;
+  }
+  bytes.judge = planned_judge_;
+  bytes.gathered =
+      options_.ranks.plan_whole_weights([&] { bytes.cache = plan_completions(model_, prompts, options_.rollout); });
+  rewards_.plan(prompts * options_.rollout.generations, options_.rollout.sequence_tokens + 1);
+  return bytes;
 }
 
 std::vector<Batch> GrpoObjective::step_batches(std::vector<Batch> data, std::int64_t step) {

@@ -41,6 +41,7 @@ class GrpoObjective final : public Objective {
 
   [[nodiscard]] std::vector<std::string> metric_names() const override;
   [[nodiscard]] std::vector<Batch> step_batches(std::vector<Batch> data, std::int64_t step) override;
+  [[nodiscard]] SamplingBytes plan_batches(std::int64_t prompts) override;
   [[nodiscard]] bool failed_together() const noexcept override { return options_.ranks.failed_together; }
   [[nodiscard]] std::vector<SampledText> sampled_texts() const override { return texts_; }
   [[nodiscard]] std::string state(std::int64_t step) const override;
@@ -65,6 +66,7 @@ class GrpoObjective final : public Objective {
   ReferenceLosses reference_;
   PolicySamples rollout_;
   std::int64_t rollout_step_ = 0;                  // that rollout_ was sampled in; 0: none
+  std::int64_t planned_judge_ = -1;                // SamplingBytes::judge; -1: not planned
   std::vector<SampledText> texts_;                 // texts of rollout_
   std::vector<std::vector<std::size_t>> members_;  // samples of each micro-batch
   Tensor reference_losses_;                        // cross-entropies of the prepared micro-batch, on the host
