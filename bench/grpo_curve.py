@@ -33,7 +33,6 @@ def config_of(args, seed, lr, train, held_out):
         lr_schedule=dict(name="constant", warmup_steps=min(5, args.steps)),
         grpo=dict(num_generations=args.generations, max_completion_length=args.tokens, rewards="numeric_match", log_completions=0),
         checkpoint=dict(enable=False),
-        export=dict(format=None),
         metrics=dict(log_every=1, tensorboard=False),
         evaluation=dict(interval=args.every, prompts=[record["prompt"][0]["content"] for record in held_out], chat_prompts=True,
                         sample_tokens=args.tokens))
