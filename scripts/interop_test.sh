@@ -188,6 +188,7 @@ if [ -z "$only" ]; then
   PYTHONPATH=$venv/sparse "$venv/bin/python" tests/interop/check_sparse.py "$quench" "$folder" || status=1
   "$venv/bin/python" tests/interop/check_experts.py "$quench" "$folder" tests/golden/models/{mixtral,qwen3_moe} \
     tests/reference/models/{deepseek_v3{,_halves},llama4{,_mixed},qwen2_moe} || status=1
+  "$venv/bin/python" tests/interop/check_rope.py "$quench" "$folder" $(command -v llama-perplexity) || status=1
   "$venv/bin/python" tests/interop/check_expert_schemes.py "$quench" "$folder/schemes" || status=1
   "$venv/bin/python" -c 'import bitsandbytes' 2>/dev/null || "$venv/bin/pip" install -q bitsandbytes accelerate
   mkdir -p "$folder/quantized"

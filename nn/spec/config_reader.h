@@ -35,6 +35,11 @@ class ConfigReader {
     faults_.push_back(fmt::format("{}{}: {}: {}", source_, where, key, what));
   }
 
+  // Faults of a reader of one member, whose source names it.
+  void take_faults(const ConfigReader& inner) {
+    faults_.insert(faults_.end(), inner.faults_.begin(), inner.faults_.end());
+  }
+
   std::int64_t integer(std::string_view key, std::optional<std::int64_t> fallback, std::int64_t low,
                        std::int64_t high) {
     const Json* value = find(key);

@@ -22,7 +22,8 @@ struct ModelDefaults {
   double local_rope_theta = 0.0;
   // Share of a head that is rotated; 0: the family rotates whole heads.
   double partial_rotary_factor = 0.0;
-  bool longrope = false;  // the family has RoPE scaling longrope
+  // RoPE scaling longrope has the older names su and yarn, and an original length of 4096 by default.
+  bool old_longrope = false;
   // 0: config.json must have them; num_key_value_heads: as many as heads; head_dim: hidden_size / heads.
   std::int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0;
   std::int64_t num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;

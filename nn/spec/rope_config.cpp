@@ -16,6 +16,23 @@ std::string_view rope_key(const Json& json) {
 
 namespace {
 
+constexpr std::string_view kOldLongropes[] = {"su", "yarn"}, kLongrope = "longrope";  // older names in configs of Phi-3
+
+}  // namespace
+
+std::string rope_type_name(const Json& settings, const ModelDefaults& defaults) {
+  for (const std::string_view key : {"rope_type", "type"}) {
+    const Json* name = settings.find(key);
+    if (name == nullptr || !name->is_string()) continue;
+    const bool old =
+        defaults.old_longrope && std::ranges::find(kOldLongropes, name->as_string()) != std::end(kOldLongropes);
+    return old ? std::string(kLongrope) : name->as_string();
+  }
+  return "default";
+}
+
+namespace {
+
 constexpr std::array<std::pair<std::string_view, RopeScaling::Type>, 6> kRopeTypes = {
     {{"default", RopeScaling::Type::standard},
      {"linear", RopeScaling::Type::linear},
@@ -24,7 +41,6 @@ constexpr std::array<std::pair<std::string_view, RopeScaling::Type>, 6> kRopeTyp
      {"llama3", RopeScaling::Type::llama3},
      {"longrope", RopeScaling::Type::longrope}}};
 
-constexpr std::string_view kOldLongropes[] = {"su", "yarn"}, kLongrope = "longrope";  // older names in configs of Phi-3
 constexpr std::int64_t kPhi3Original = 4096;  // default of Transformers' Phi3Config
 
 // Absent, null or, as in Transformers, zero.
@@ -67,10 +83,15 @@ std::vector<double> read_factors(ConfigReader& in, std::string_view key, std::in
   return factors;
 }
 
-// As Transformers' Phi3Config: the original length is a member of config.json.
-void read_longrope(ConfigReader& top, ConfigReader& inner, const ModelConfig& c, RopeScaling& rope) {
+// As Transformers: the original length is a member of config.json (of Phi3Config always), else of the settings, else
+// the longest sequence.
+void read_longrope(ConfigReader& top, ConfigReader& inner, const ModelDefaults& defaults, const ModelConfig& c,
+                   RopeScaling& rope) {
   constexpr std::string_view kOriginal = "original_max_position_embeddings";
-  rope.original_max_position_embeddings = top.integer(kOriginal, kPhi3Original, 2, kMaxDimension);
+  const std::int64_t longest = std::max<std::int64_t>(2, c.max_position_embeddings);
+  const std::int64_t otherwise =
+      defaults.old_longrope ? kPhi3Original : inner.integer(kOriginal, longest, 2, kMaxDimension);
+  rope.original_max_position_embeddings = top.integer(kOriginal, otherwise, 2, kMaxDimension);
   const std::int64_t inside = inner.integer(kOriginal, rope.original_max_position_embeddings, 1, kMaxDimension);
   if (inside != rope.original_max_position_embeddings)
     inner.fault(kOriginal, fmt::format("{} contradicts {}, which Transformers takes from outside of it", inside,
@@ -146,17 +167,20 @@ RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view sour
     top.fault(key, fmt::format("expected an object, got {}", settings->type_name()));
     return rope;
   }
-  ConfigReader inner(*settings, source);
+  const std::string inner_source = fmt::format("{}: {}", source, key);
+  ConfigReader inner(*settings, inner_source);
   rope.theta = inner.number("rope_theta", rope.theta, true);
   if (key == "rope_scaling") check_overridden_theta(top, json, rope.theta);
   rope.partial_rotary_factor = read_partial_rotary(inner, defaults, rope.partial_rotary_factor, c.head_dim);
-  std::string name = inner.string("rope_type", inner.string("type", "default"));
-  if (defaults.longrope && std::ranges::find(kOldLongropes, name) != std::end(kOldLongropes)) name = kLongrope;
+  (void)inner.string("rope_type", inner.string("type", ""));  // faults of other JSON types
+  const std::string name = rope_type_name(*settings, defaults);
   const auto type = std::ranges::find(kRopeTypes, std::string_view(name), &decltype(kRopeTypes)::value_type::first);
-  if (type == kRopeTypes.end() || (type->second == RopeScaling::Type::longrope && !defaults.longrope)) {
+  // Transformers reads the original length outside of the settings, which are by layer type where there are local ones.
+  const bool by_layer = defaults.local_rope_theta > 0;
+  if (type == kRopeTypes.end() || (type->second == RopeScaling::Type::longrope && by_layer)) {
     std::string known;
     for (const auto& [each, value] : kRopeTypes)
-      if (value != RopeScaling::Type::longrope || defaults.longrope)
+      if (value != RopeScaling::Type::longrope || !by_layer)
         known += fmt::format("{}{}", known.empty() ? "" : ", ", each);
     inner.fault("rope_type", fmt::format("'{}' is not supported; known: {}", name, known));
   } else {
@@ -182,9 +206,9 @@ RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view sour
   } else if (rope.type == RopeScaling::Type::yarn) {
     read_yarn(inner, max_positions, rope);
   } else if (rope.type == RopeScaling::Type::longrope) {
-    read_longrope(top, inner, c, rope);
+    read_longrope(top, inner, defaults, c, rope);
   }
-  for (const std::string& fault : inner.faults()) top.fault("rope", fault);
+  top.take_faults(inner);
   return rope;
 }
 
@@ -206,7 +230,7 @@ void read_layer_ropes(ConfigReader& in, std::string_view source, const ModelDefa
     json.set("rope_parameters", std::move(settings));
     ConfigReader layer(json, source);
     const RopeScaling rope = read_rope(layer, json, source, defaults, theta, c);
-    for (const std::string& fault : layer.faults()) in.fault("rope_parameters", fault);
+    in.take_faults(layer);
     return rope;
   };
   if (by_type) {
@@ -228,6 +252,8 @@ Json list_of(const std::vector<double>& numbers) {
   for (const double number : numbers) list.push_back(Json(number));
   return list;
 }
+
+}  // namespace
 
 Json rope_json(const RopeScaling& rope) {
   Json json = Json::object();
@@ -255,8 +281,6 @@ Json rope_json(const RopeScaling& rope) {
   }
   return json;
 }
-
-}  // namespace
 
 void read_ropes(ConfigReader& in, std::string_view source, const ModelDefaults& defaults, ModelConfig& c) {
   if (defaults.local_rope_theta > 0)

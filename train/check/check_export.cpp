@@ -3,6 +3,7 @@
 #include "export/imatrix/importance.h"
 #include "export/table/format.h"
 #include "export/table/reader_table.h"
+#include "nn/spec/rope_override.h"
 #include "train/check/checks.h"
 #include "train/config/data_files.h"
 #include "train/config/presets.h"
@@ -16,6 +17,17 @@ std::string key_of(std::string_view member) {
   return fmt::format("export.{}", member);
 }
 
+// True if readers of an adapter would combine it with another RoPE: they read the base folder's config.json.
+bool rotates_otherwise(const ModelSection& model) {
+  if (model.path.empty()) return false;
+  try {
+    return !nn::same_ropes(nn::parse_model_config(origin_config(model), model.path),
+                           nn::parse_model_config(model_config(model), model.path));
+  } catch (const Error&) {  // see the model check
+    return false;
+  }
+}
+
 void check_adapter_export(Checker& checker) {
   const ExportSection& section = *checker.config().export_model;
   if (!checker.config().lora)
@@ -25,6 +37,12 @@ void check_adapter_export(Checker& checker) {
                    section.quantization.scheme, section.format);
   if (!section.sparsity.empty() && checker.usable({"export.sparsity"}))
     checker.report("export.sparsity", "applies to whole models, not to format {}", section.format);
+  const ModelSection& model = checker.config().model;
+  if (checker.options().files && rotates_otherwise(model))
+    checker.report("export.format",
+                   "{} holds no RoPE settings, and readers of the adapter take those of {}, not this run's; export the "
+                   "merged model, or put the settings into that folder's config.json instead of this config",
+                   section.format, model.path);
 }
 
 // Input sizes not divisible by the recipe's group size: "; 96 does not divide the 1024 inputs of some layers either".

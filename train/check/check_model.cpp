@@ -5,6 +5,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
 #include "nn/spec/model_config.h"
+#include "nn/spec/rope_override.h"
 #include "train/check/checks.h"
 #include "train/config/fields/field.h"
 #include "train/config/objective_table.h"
@@ -129,6 +130,26 @@ void check_use(Checker& checker, const Json& config) {
                    format->largest_vocab, vocab->dump());
 }
 
+// True if reported.
+bool report_ropes(Checker& checker, const Json& origin) {
+  const Json& fields = checker.config().model.fields;
+  const std::string key = fields.find("rope_scaling") != nullptr ? "model.rope_scaling" : "model.rope_parameters";
+  if (!checker.usable({key})) return false;
+  const std::vector<std::string> faults = nn::rope_override_faults(fields, origin);
+  for (const std::string& fault : faults) checker.report(key, "{}", fault);
+  return !faults.empty();
+}
+
+void report_length(Checker& checker, const nn::ModelConfig& model) {
+  const std::int64_t seq_len = checker.config().data.seq_len;
+  if (seq_len <= model.context_length() || !checker.usable({"data.seq_len"})) return;
+  const bool scaled = model.rope.type != nn::RopeScaling::Type::standard;
+  checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; {}", seq_len,
+                 model.context_length(),
+                 scaled ? "set that too, or a larger factor of its RoPE scaling, to extend it"
+                        : "set that too to extend it, or model.rope_scaling");
+}
+
 // Missing and rejected fields are reported elsewhere.
 bool fields_usable(const Checker& checker) {
   const ModelSection& model = checker.config().model;
@@ -192,8 +213,9 @@ void check_model(Checker& checker) {
   const ModelSection& model = checker.config().model;
   const bool known_preset = model.preset.empty() || find_embedded_config("models", model.preset) != nullptr;
   if (!readable || !known_preset || !checker.usable({"model.preset", "model.path"})) return;
-  Json config;
+  Json config, origin;
   try {
+    origin = origin_config(model);
     config = model_config(model);
   } catch (const Error& error) {
     // else reported by the loader
@@ -204,6 +226,7 @@ void check_model(Checker& checker) {
   check_heads(checker, config);
   check_use(checker, config);
   if (checker.issue_count() != found || config.as_object().empty() || !fields_usable(checker)) return;
+  if (report_ropes(checker, origin)) return;
   try {
     const nn::ModelConfig parsed = nn::parse_model_config(
         config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
@@ -211,10 +234,7 @@ void check_model(Checker& checker) {
     check_experts(checker, parsed);
     for (const ObjectiveEntry& objective : objective_table())
       if (objective.check_model != nullptr) objective.check_model(checker, parsed);
-    const std::int64_t seq_len = checker.config().data.seq_len;
-    if (seq_len > parsed.context_length() && checker.usable({"data.seq_len"}))
-      checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",
-                     seq_len, parsed.context_length());
+    report_length(checker, parsed);
   } catch (const Error& error) {
     checker.report("model", "{}", error.what());
   }

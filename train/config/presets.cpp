@@ -5,6 +5,7 @@
 
 #include "core/system/nearest_name.h"
 #include "export/table/tied_head.h"
+#include "nn/spec/rope_override.h"
 #include "train/model_source/model_source.h"
 
 namespace quench {
@@ -63,7 +64,7 @@ std::vector<std::string> ready_runs(std::string_view model) {
   return names;
 }
 
-Json model_config(const ModelSection& model) {
+Json origin_config(const ModelSection& model) {
   Json config = Json::object();
   if (!model.path.empty()) {
     config = ModelSource::open(model.path).config();
@@ -75,12 +76,17 @@ Json model_config(const ModelSection& model) {
                     model.preset);
     config = Json::parse(preset->text, {.source = preset->name});
   }
+  return config;
+}
+
+Json model_config(const ModelSection& model) {
+  Json config = origin_config(model);
   const Json* vocabulary = config.find("vocab_size");
   const Json* named = model.fields.find("vocab_size");
   const bool grows = !model.add_tokens.empty();  // ids keep their meaning
   if (!grows && vocabulary != nullptr && named != nullptr && *named != *vocabulary)
     for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) config.erase(key);
-  for (const auto& [key, value] : model.fields.as_object()) config.set(key, value);
+  nn::override_rope(model.fields, config);
   return config;
 }
 

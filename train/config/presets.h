@@ -32,8 +32,13 @@ struct EmbeddedConfig {
 // Embedded runs of an embedded model, by name.
 [[nodiscard]] std::vector<std::string> ready_runs(std::string_view model);
 
-// Hugging Face config of the model section: preset or <path>/config.json overridden by inline fields, or these alone.
-// Another vocab_size drops token ids of preset or folder. Throws not_found or corrupt naming the file.
+// Config of preset or <path>/config.json, without inline fields; an empty object for these alone. Throws as
+// model_config().
+[[nodiscard]] Json origin_config(const ModelSection& model);
+
+// Hugging Face config of the model section: preset or <path>/config.json overridden by inline fields, RoPE settings as
+// a whole (nn::override_rope), or these alone. Another vocab_size drops token ids of preset or folder. Throws not_found
+// or corrupt naming the file.
 [[nodiscard]] Json model_config(const ModelSection& model);
 
 }  // namespace quench

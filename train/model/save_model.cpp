@@ -6,6 +6,7 @@
 #include "data/tokenizer/tokenizer_kind.h"
 #include "export/budget/plan_file.h"
 #include "export/table/fused_layers.h"
+#include "nn/spec/rope_override.h"
 #include "recipes/packed_linear.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/calibration_data.h"
@@ -224,6 +225,10 @@ SavedModel Model::save_adapters(const SavePlan& plan) const {
                   "the checkpoint holds a whole model, no adapters: {} {} has nothing to write", plan.key("format"),
                   plan.target.format);
   const bool has_base = !base_.path.empty();
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !has_base || nn::same_ropes(read_model_config(base_.path), config()),
+                  "{} {} holds no RoPE settings, and readers of the adapter take those of {}, not the run's; merge the "
+                  "adapters (quench merge-lora)",
+                  plan.key("format"), plan.target.format, base_.path);
   const std::unique_ptr<Tokenizer> tokenizer = has_base ? find_tokenizer() : nullptr;
   const bool learned = tokenizer != nullptr && holds_tokenizer(base_.path) &&
                        load_tokenizer(base_.path)->fingerprint() != tokenizer->fingerprint();

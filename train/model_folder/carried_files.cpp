@@ -6,6 +6,8 @@
 
 #include "core/json/json.h"
 #include "core/system/file.h"
+#include "nn/spec/config_reader.h"
+#include "nn/spec/rope_override.h"
 
 namespace quench {
 namespace {
@@ -76,6 +78,22 @@ void adapt_tokenizer_config(const fs::path& file) {
   if (text != stored) write_file_atomically(file, text);
 }
 
+void extend_model_max_length(const Json& config, const fs::path& file) {
+  constexpr std::string_view kLength = "model_max_length";
+  if (!fs::is_regular_file(file)) return;
+  const std::string text = read_file(file, kMaxCarriedBytes);
+  if (text.find(kLength) == std::string::npos) return;
+  Json json = Json::parse(text, {.source = file.string()});
+  const Json* stored = json.is_object() ? json.find(kLength) : nullptr;
+  if (stored == nullptr || !stored->is_integer() || stored->as_double() > nn::kMaxDimension) return;
+  Json unquantized = config;
+  unquantized.erase("quantization_config");
+  const nn::ModelConfig model = nn::parse_model_config(unquantized, "config.json");
+  if (stored->as_int() != nn::unscaled_length(model) || stored->as_int() >= model.max_position_embeddings) return;
+  json.set(kLength, model.max_position_embeddings);
+  write_file_atomically(file, json.dump(2) + "\n");
+}
+
 void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";
   if (!fs::exists(folder / "tokenizer.json") || fs::exists(file)) return;
@@ -93,6 +111,7 @@ void write_small_files(const Json& config, const SmallFiles& files, const fs::pa
   if (files.tokenizer != nullptr) files.tokenizer->save(to);
   carry(kTokenizerFiles, files.tokenizer_folder, to);
   adapt_tokenizer_config(to / "tokenizer_config.json");
+  extend_model_max_length(config, to / "tokenizer_config.json");
   // Readers prefer it to the template in tokenizer_config.json.
   if (!files.chat_template.empty())
     write_file_atomically(to / "chat_template.jinja", files.chat_template);

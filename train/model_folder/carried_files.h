@@ -29,6 +29,10 @@ void write_small_files(const Json& config, const SmallFiles& files, const std::f
 // have. Unchanged otherwise.
 void adapt_tokenizer_config(const std::filesystem::path& file);
 
+// model_max_length of a tokenizer_config.json that is the length before the RoPE scaling of `config` (config.json)
+// becomes max_position_embeddings: readers cap the context by it. Unchanged otherwise.
+void extend_model_max_length(const Json& config, const std::filesystem::path& file);
+
 // tokenizer_config.json with the special tokens for a lone tokenizer.json; Transformers would assume the architecture's
 // defaults. For exports only: it changes the tokenizer fingerprint.
 void name_special_tokens(const Tokenizer& tokenizer, const std::filesystem::path& folder);

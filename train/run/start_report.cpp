@@ -6,6 +6,8 @@
 #include "export/table/format.h"
 #include "nn/modules/linear.h"
 #include "nn/optim/table.h"
+#include "nn/spec/rope_config.h"
+#include "nn/spec/rope_override.h"
 #include "recipes/float8/hardware.h"
 #include "train/check/check.h"
 #include "train/config/recipe_choice.h"
@@ -65,6 +67,23 @@ std::string describe_new_tokens(const std::vector<NewToken>& tokens, const Token
   return fmt::format("new tokens: {}{}\n", fmt::join(named, ", "), more);
 }
 
+// Settings of the run; "" for the model's own.
+std::string rope_line(const RunConfig& config, const nn::ModelConfig& m) {
+  const auto sets = [&](std::string_view key) { return config.model.fields.find(key) != nullptr; };
+  if (!sets("rope_theta") && !sets("rope_scaling") && !sets("rope_parameters")) return "";
+  const Json rope = nn::rope_json(m.rope);
+  std::string text =
+      fmt::format("model: RoPE of this run: theta {:g}, {}", m.rope.theta, rope.at("rope_type").as_string());
+  if (m.rope.type != nn::RopeScaling::Type::standard)
+    text += fmt::format(" with factor {:g} from {} to {} tokens", m.rope.factor, nn::unscaled_length(m),
+                        m.context_length());
+  const double reach = m.rope.factor * static_cast<double>(nn::unscaled_length(m));
+  using enum nn::RopeScaling::Type;
+  if ((m.rope.type == yarn || m.rope.type == linear) && reach < static_cast<double>(m.max_position_embeddings))
+    text += fmt::format(", of which its factor covers {:.0f}", reach);
+  return text + "\n";
+}
+
 std::string model_lines(const RunSession& session, const DataSetup& data) {
   const RunConfig& config = session.config();
   const nn::ModelConfig& m = session.model_config();
@@ -85,6 +104,7 @@ std::string model_lines(const RunSession& session, const DataSetup& data) {
         m.mtp.layers, m.mtp.layers == 1 ? "" : "s", format_count(m.parameter_count() - alone.parameter_count()),
         config.training.mtp_loss_weight);
   }
+  text += rope_line(config, m);
   if (!m.unknown_fields.empty())
     text +=
         fmt::format("model: unknown members of its config.json are ignored: {}\n", fmt::join(m.unknown_fields, ", "));

@@ -8,7 +8,6 @@
 #include "export/formats/gguf/architectures/architecture.h"
 #include "nn/modules/rope_scale.h"
 #include "nn/modules/rope_table.h"
-#include "nn/spec/model_family.h"
 
 namespace quench {
 namespace {
@@ -200,8 +199,8 @@ void read_gguf_rope(const GgufFields& fields, const GgufDivisors& tensors, Json&
   const double theta = fields.find_number("rope.freq_base").value_or(10000.0);
   config.set("rope_theta", theta);
   const std::string type = fields.find_text(kType).value_or("linear");
-  const nn::ModelFamily* family = nn::find_model_family(config.at("model_type").as_string());
-  if (family != nullptr && family->defaults.longrope && (type == kLongrope || !tensors.shorter.empty()))
+  const GgufArchitecture* architecture = find_gguf_architecture(config.at("model_type").as_string());
+  if (architecture != nullptr && architecture->longrope && (type == kLongrope || !tensors.shorter.empty()))
     return read_longrope(fields, tensors, config);
   const auto old_factor = fields.find_number(kOldLinear);
   const double written = fields.find_number(kFactor).value_or(old_factor.value_or(1.0));

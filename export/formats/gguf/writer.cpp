@@ -320,6 +320,8 @@ void require_gguf_model(const nn::ModelConfig& config) {
   const std::string problem = architecture->problem != nullptr ? architecture->problem(config) : "";
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "GGUF of architecture {}: {}", architecture->name, problem);
   const nn::AttentionSpec attention = config.block(0).attention;
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->longrope || config.rope.type != nn::RopeScaling::Type::longrope,
+                  "llama.cpp's architecture {} does not support RoPE scaling longrope", architecture->name);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.all.empty(),
                   "llama.cpp's architecture {} does not support this RoPE scaling; it has linear, and yarn with "
                   "beta_fast 32, beta_slow 1 and whole bounds",

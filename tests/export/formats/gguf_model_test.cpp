@@ -211,6 +211,19 @@ TEST(GgufModel, OtherFamiliesAreRefusedWhereLlamaCppDiffers) {
   EXPECT_THAT(refused("SmolLM3ForCausalLM", R"("mlp_bias": true)"), HasSubstr("no biases in this architecture"));
   EXPECT_THAT(refused("SmolLM3ForCausalLM", kLlama3), HasSubstr("does not support this RoPE scaling"));
   EXPECT_NO_THROW(require_gguf_model(model_of_gguf("GraniteForCausalLM", kLlama3)));
+  constexpr const char* kLongrope = R"("rope_scaling": {"rope_type": "longrope", "factor": 4.0,
+      "original_max_position_embeddings": 64, "short_factor": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+      "long_factor": [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]})";
+  EXPECT_THAT(refused("Qwen2ForCausalLM", kLongrope), HasSubstr("does not support RoPE scaling longrope"));
+  for (const char* architecture : {"LlamaForCausalLM", "MistralForCausalLM", "GraniteForCausalLM"}) {
+    const testing::TempDir temp;
+    const nn::ModelConfig written = model_of_gguf(architecture, kLongrope);
+    const nn::ModelConfig read = nn::parse_model_config(written_and_read(written, temp.path()), architecture);
+    EXPECT_EQ(read.rope.type, nn::RopeScaling::Type::longrope) << architecture;
+    EXPECT_EQ(read.rope.original_max_position_embeddings, 64) << architecture;
+    EXPECT_EQ(read.rope.long_factors, written.rope.long_factors) << architecture;
+    EXPECT_NEAR(nn::rope_attention_factor(read.rope), nn::rope_attention_factor(written.rope), 1e-6) << architecture;
+  }
   EXPECT_THAT(refused("Phi3ForCausalLM", R"("sliding_window": 9)"), HasSubstr("sliding window of 9 tokens"));
 }
 
@@ -300,7 +313,8 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
                  "it is part 1 of 3 of a model (split.no, split.count), whose files end"},
            Fault{"llama.expert_count", std::uint32_t{8}, "it has no llama.expert_used_count"},
            Fault{"llama.attention.scale", 0.5f, "llama.attention.scale is not supported"},
-           Fault{"llama.rope.scaling.type", std::string("longrope"), "llama.rope.scaling.type is 'longrope'"},
+           Fault{"llama.rope.scaling.type", std::string("longrope"),
+                 "longrope needs both rope_factors_short.weight and rope_factors_long.weight"},
            Fault{"llama.rope.scaling.alpha", 1000.0f, "llama.rope.scaling.alpha is not supported"},
            Fault{"llama.rope.freq_base", std::string("x"), "llama.rope.freq_base is \"x\", expected a number"},
            Fault{"general.architecture", std::string("gemma"),

@@ -143,7 +143,7 @@ TEST(FusedFamilies, LongropeFaultsAreNamed) {
               HasSubstr("original_max_position_embeddings: 8 contradicts 16"));
   EXPECT_THAT(scaled(R"({"type": "linear", "factor": 2.0})"),
               HasSubstr("Phi-3 has longrope (or its older names su and yarn) alone"));
-  EXPECT_THAT(scaled(R"({"type": "longrope"})", "glm4"), HasSubstr("known: default, linear, dynamic, yarn, llama3"));
+  EXPECT_THAT(scaled(R"({"type": "su"})", "glm4"), HasSubstr("'su' is not supported; known: default, linear"));
 }
 
 TEST(FusedFamilies, Qwen2MoeHasASharedExpertUnderAGate) {

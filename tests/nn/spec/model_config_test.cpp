@@ -243,8 +243,8 @@ TEST(ModelConfig, QuantizedCheckpointsAndOtherRopeTypesAreRefused) {
   json.set("quantization_config", Json::object());
   EXPECT_THAT(fault_of(json), HasSubstr("training of quantized checkpoints"));
   json = base();
-  json.set("rope_scaling", Json::parse(R"({"rope_type": "longrope", "factor": 2.0})"));
-  EXPECT_THAT(fault_of(json), HasSubstr("known: default, linear, dynamic, yarn, llama3"));
+  json.set("rope_scaling", Json::parse(R"({"rope_type": "proportional", "factor": 2.0})"));
+  EXPECT_THAT(fault_of(json), HasSubstr("known: default, linear, dynamic, yarn, llama3, longrope"));
 }
 
 TEST(ModelConfig, MistralHasTheWindowOfItsConfigOrTransformersDefault) {

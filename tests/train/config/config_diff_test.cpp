@@ -72,7 +72,7 @@ TEST(ConfigDiff, WhatChangesTheRunNeedsLeave) {
 // The context length is free unless RoPE scaling follows from it.
 TEST(ConfigDiff, ALengthThatScalesRopeNeedsLeave) {
   const auto refused = [](const std::string& scaling, const std::vector<std::string>& more = {}) {
-    const std::vector<std::string> before{"--model.max_position_embeddings=64", "--model.rope_scaling=" + scaling};
+    const std::vector<std::string> before{"--model.max_position_embeddings=512", "--model.rope_scaling=" + scaling};
     std::vector<std::string> after{"--model.max_position_embeddings=4096", "--model.rope_scaling=" + scaling};
     after.insert(after.end(), more.begin(), more.end());
     return refusal(before, after);
@@ -80,13 +80,14 @@ TEST(ConfigDiff, ALengthThatScalesRopeNeedsLeave) {
   constexpr const char* kAllowed = "--checkpoint.allow_changes=model.max_position_embeddings";
   for (const char* scaling :
        {R"({"rope_type": "dynamic", "factor": 2})", R"({"rope_type": "yarn", "original_max_position_embeddings": 32})",
-        R"({"rope_type": "yarn", "factor": 2})"}) {
-    EXPECT_THAT(refused(scaling), AllOf(HasSubstr("model.max_position_embeddings: 64 -> 4096"), HasSubstr(kAllowed)))
+        R"({"rope_type": "yarn"})"}) {
+    EXPECT_THAT(refused(scaling), AllOf(HasSubstr("model.max_position_embeddings: 512 -> 4096"), HasSubstr(kAllowed)))
         << scaling;
     EXPECT_EQ(refused(scaling, {kAllowed}), "") << scaling;
   }
-  for (const char* scaling : {"null", R"({"rope_type": "linear", "factor": 2})",
-                              R"({"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 32})"})
+  for (const char* scaling :
+       {"null", R"({"rope_type": "linear", "factor": 2})", R"({"rope_type": "yarn", "factor": 2})",
+        R"({"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 32})"})
     EXPECT_EQ(refused(scaling), "") << scaling;
 }
 

@@ -52,6 +52,25 @@ TEST_F(CarriedFiles, OtherTokenizerConfigsKeepTheirBytes) {
     EXPECT_EQ(carried(config), config);
 }
 
+// Readers cap the context by it.
+TEST_F(CarriedFiles, LengthOfTheTokenizerFollowsARescaledContext) {
+  const auto length = [&](std::string_view rope, std::string_view stored) {
+    const std::filesystem::path file = temp_ / "tokenizer_config.json";
+    write_file(file, fmt::format(R"({{"model_max_length": {}}})", stored));
+    Json config = Json::parse(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 12,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 1024, "quantization_config": {}})");
+    config.set("rope_scaling", Json::parse(rope));
+    extend_model_max_length(config, file);
+    return Json::parse(read_file(file)).at("model_max_length").dump();
+  };
+  const char* const yarn = R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256})";
+  EXPECT_EQ(length(yarn, "256"), "1024");
+  EXPECT_EQ(length(R"({"rope_type": "linear", "factor": 4.0})", "256"), "1024");
+  EXPECT_EQ(length(yarn, "512"), "512") << "someone's own";
+  EXPECT_EQ(length(yarn, "1000000000000000019884624838656"), "1000000000000000019884624838656");
+  EXPECT_EQ(length("null", "1024"), "1024");
+}
+
 TEST_F(CarriedFiles, TokenizerLargerThanTheEmbeddingIsWarnedAbout) {
   const auto save = [&](std::int64_t rows) {
     nn::CausalLm model(

@@ -179,11 +179,13 @@ void add_numeric_fields(Fields& fields) {
       "Longest sequence (context length). Where RoPE scaling follows from it (dynamic; yarn and longrope without "
       "a factor or original length), a resumed run may change it only if allowed.");
   add_typed<Int>(fields, "original_max_position_embeddings", between(1, kMaxExtent), guarded,
-                 "Length of the sequences before RoPE scaling (longrope of Phi-3).");
+                 "Length of the sequences before RoPE scaling llama3, yarn and longrope; unset: the model's own.");
   add_typed<double>(fields, "rms_norm_eps", between(0, 1), guarded, "Epsilon of RMSNorm.");
   add_typed<double>(fields, "rope_theta", above(0), guarded, "Base of the RoPE frequencies.");
-  add_object(fields, "rope_scaling", guarded, "RoPE scaling: linear, dynamic, yarn, llama3 or longrope (Phi-3).");
-  add_object(fields, "rope_parameters", guarded, "rope_theta and rope_scaling in one object (transformers 5).");
+  add_object(fields, "rope_scaling", guarded,
+             "RoPE scaling in place of the model's: linear, dynamic, yarn, llama3, longrope, or default for none "
+             "(docs/guide/long-context.md).");
+  add_object(fields, "rope_parameters", guarded, "The same under its name in transformers 5; may have rope_theta.");
   add_typed<double>(fields, "attention_dropout", from_below(0, 1), guarded, "Dropout on attention weights.");
   add_typed<double>(fields, "initializer_range", between(0, 10), free,
                     "Standard deviation of randomly initialised weights.");

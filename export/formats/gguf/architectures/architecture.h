@@ -56,6 +56,7 @@ struct GgufArchitecture {
   bool free_head_dim = false;     // head_dim * heads may differ from the hidden size
   bool partial_rotation = false;  // rope.dimension_count may be smaller than a head
   bool rope_divisors = false;     // rope_freqs.weight
+  bool longrope = false;          // rope_factors_short.weight and rope_factors_long.weight
   std::span<const GgufTensorName> layer_tensors = kGgufLayerTensors;
   // Tokens that llama.cpp cannot load a file without whose general.name is the model type.
   std::span<const std::string_view> tokens_of_name = {};

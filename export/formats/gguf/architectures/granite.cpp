@@ -37,6 +37,7 @@ const GgufArchitecture kGgufGranite{.model_type = "granite",
                                     .output_bias = true,
                                     .free_head_dim = true,
                                     .rope_divisors = true,
+                                    .longrope = true,
                                     .scales = true,
                                     .numbers = granite_gguf_numbers,
                                     .read = read_granite_gguf};

@@ -31,6 +31,7 @@ const GgufArchitecture kGgufLlama{.model_type = "llama",
                                   .output_bias = true,
                                   .free_head_dim = true,
                                   .rope_divisors = true,
+                                  .longrope = true,
                                   .wide_values = true};
 
 const GgufArchitecture kGgufMistral{.model_type = "mistral",
@@ -39,6 +40,7 @@ const GgufArchitecture kGgufMistral{.model_type = "mistral",
                                     .output_bias = true,
                                     .free_head_dim = true,
                                     .rope_divisors = true,
+                                    .longrope = true,
                                     .wide_values = true};
 
 const GgufArchitecture kGgufMixtral{.model_type = "mixtral",
@@ -47,6 +49,7 @@ const GgufArchitecture kGgufMixtral{.model_type = "mixtral",
                                     .experts = true,
                                     .free_head_dim = true,
                                     .rope_divisors = true,
+                                    .longrope = true,
                                     .layer_tensors = kMixtralGgufTensors,
                                     .numbers = gguf_expert_counts,
                                     .read = read_mixtral_gguf};

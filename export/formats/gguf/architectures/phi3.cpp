@@ -24,6 +24,7 @@ const GgufArchitecture kGgufPhi3{.model_type = "phi3",
                                  .name = "phi3",
                                  .free_head_dim = true,
                                  .partial_rotation = true,
+                                 .longrope = true,
                                  .layer_tensors = kPhi3GgufTensors,
                                  .tokens_of_name = kPhi3Tokens,
                                  .numbers = phi3_gguf_numbers};
