@@ -112,6 +112,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::add_pull_verb(app);
     quench::add_push_verb(app);
     quench::add_estimate_verb(app);
+    quench::add_plan_verb(app);
     quench::add_probe_verb(app);
     quench::add_config_verb(app);
     quench::add_report_verb(app);

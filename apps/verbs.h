@@ -18,6 +18,7 @@ void add_forward_verb(const Command& app);
 void add_generate_verb(const Command& app);
 void add_inspect_verb(const Command& app);
 void add_merge_lora_verb(const Command& app);
+void add_plan_verb(const Command& app);
 void add_probe_verb(const Command& app);
 void add_pull_verb(const Command& app);
 void add_push_verb(const Command& app);

@@ -36,6 +36,9 @@ constexpr std::int64_t kMostSteps = 96;
 constexpr std::int64_t kPlannedMicroBatches = 4;
 // Without offloaded state: limit of simulated micro-batches, bounding the planning time of absurd configs.
 constexpr std::int64_t kMostMicroBatches = 256;
+// Brief simulation: the first, an inner and the last micro-batch.
+constexpr std::int64_t kBriefMicroBatches = 3;
+constexpr std::int64_t kBriefSteps = 4;
 
 // Non-tensor memory of a CPU process's first steps: JIT code of GEMMs, thread stacks, log buffers. Measured 3.5 to 4.5
 // MiB on models of 0.9 to 110 million parameters.
@@ -56,14 +59,18 @@ void reset_traffic(const distributed::Ranks& ranks) {
   for (const auto& group : device_groups(ranks)) group->reset_traffic();
 }
 
-// All-gathers and reductions per group since the last reset. Expert all-to-all bytes go to e.exchange_bytes only.
-std::vector<GroupTraffic> count_traffic(const distributed::Ranks& ranks, const Cluster& cluster, RunEstimate& e) {
+// Of the steps since the last reset, by group: all-gathers, reductions, expert all-to-all.
+struct StepTraffic {
+  std::vector<GroupTraffic> gathers, sums, exchanges;
+};
+
+StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluster) {
   using distributed::CollectiveKind;
-  std::vector<GroupTraffic> all;
+  StepTraffic all;
   for (const auto& group : device_groups(ranks)) {
     GroupTraffic gathers{.ranks = group->size(),
                          .neighbours = group != ranks.replicate || ranks.size <= cluster.node_size};
-    GroupTraffic sums = gathers, exchanges;
+    GroupTraffic sums = gathers, exchanges = gathers;
     sums.reduces = true;
     const distributed::TrafficByKind& kinds = group->traffic();
     for (int kind = 0; kind < distributed::kCollectiveKindCount; ++kind) {
@@ -73,13 +80,30 @@ std::vector<GroupTraffic> count_traffic(const distributed::Ranks& ranks, const C
       traffic.calls += kinds[static_cast<std::size_t>(kind)].calls;
       traffic.bytes += kinds[static_cast<std::size_t>(kind)].bytes;
     }
-    e.gather_bytes += gathers.bytes;
-    e.reduce_bytes += sums.bytes;
-    e.exchange_bytes += exchanges.bytes;
-    for (const GroupTraffic& traffic : {gathers, sums})
-      if (traffic.bytes > 0) all.push_back(traffic);
+    all.gathers.push_back(gathers);
+    all.sums.push_back(sums);
+    all.exchanges.push_back(exchanges);
   }
   return all;
+}
+
+std::int64_t bytes_of(const std::vector<GroupTraffic>& groups) {
+  std::int64_t bytes = 0;
+  for (const GroupTraffic& group : groups) bytes += group.bytes;
+  return bytes;
+}
+
+// Of `count` micro-batches, from steps of `simulated` and of one less: inner ones are identical.
+void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t simulated, std::int64_t count) {
+  const auto each = [&](std::vector<GroupTraffic>& groups, const std::vector<GroupTraffic>& less) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      groups[i].bytes += (groups[i].bytes - less[i].bytes) * (count - simulated);
+      groups[i].calls += (groups[i].calls - less[i].calls) * (count - simulated);
+    }
+  };
+  each(traffic.gathers, shorter.gathers);
+  each(traffic.sums, shorter.sums);
+  each(traffic.exchanges, shorter.exchanges);
 }
 
 // Memory traffic over a quantized base in a micro-batch: each weight is used by forward and dgrad.
@@ -124,7 +148,18 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
                       static_cast<double>(std::max<std::int64_t>(e.shard, 1));
   work.first_bytes = sent * static_cast<double>(byte_size(config.training.dtype));
   work.last_bytes = sent * static_cast<double>(byte_size(config.parallel.reduce_dtype));
-  if (config.optimizer.offload_streamed) work.streamed_bytes = static_cast<double>(e.state_offload_bytes);
+  (config.optimizer.offload_streamed ? work.streamed_bytes : work.state_bytes) =
+      static_cast<double>(e.state_offload_bytes);
+  work.micro_batches = static_cast<double>(micro_batches);
+  work.kept_bytes = static_cast<double>(e.offload_bytes / std::min<std::int64_t>(micro_batches, 2));
+  work.exchange_bytes = static_cast<double>(e.exchange_bytes);
+  work.exchange_ranks = e.expert;
+  // Gate and up projection of the layers that compute their output again.
+  double width = 0;
+  for (const nn::BlockSpec& block : model.blocks) width += static_cast<double>(block.feed_forward.active_width());
+  const std::int64_t again = activation_policy(config, model).count(autograd::SavePolicy::recompute);
+  work.recomputed_products = 2 * 2 * static_cast<double>(model.hidden_size) * width * static_cast<double>(again) /
+                             static_cast<double>(std::max<std::int64_t>(1, model.num_hidden_layers));
   return work;
 }
 
@@ -178,30 +213,40 @@ void add_stages(RunSession& session, RunEstimate& e) {
   session.add_step();
 }
 
-// Runs steps on the meta device; returns the micro-batches of each. The first step differs from all others; with
-// offloaded state, allocations settle after several steps. Inner micro-batches are identical.
-std::int64_t simulate_steps(RunSession& session, RunEstimate& e) {
+// The traffic counted is this step's.
+void simulate_step(RunSession& session, std::int64_t count, std::int64_t number, RunEstimate& e) {
   const RunConfig& config = session.config();
   const ObjectiveRuntime& runtime = objective_runtime(config);
-  TrainStep& step = *session.step();
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Batch& batch = batches.emplace_back(meta_batch(config.training.micro_batch_size, config.data.seq_len));
+    if (runtime.arrange != nullptr) runtime.arrange(config, batch);
+  }
+  if (Objective* objective = session.objective()->training(); objective != nullptr) {
+    const SamplingBytes sampling = objective->plan_batches(micro_batches(config) * config.training.micro_batch_size);
+    e.sampling_cache_bytes = sampling.cache;
+    e.gathered_bytes = std::max(e.gathered_bytes, sampling.gathered);  // later steps find buffers of earlier ones
+    e.reward_model_bytes = sampling.judge;
+  }
+  if (!session.ranks().is_single()) reset_traffic(session.ranks());
+  (void)session.step()->accumulate(batches, number);
+  session.step()->apply(0.0, number);
+}
+
+// Runs steps on the meta device; returns the micro-batches of each. The first step differs from all others; with
+// offloaded state, allocations settle after several steps. Inner micro-batches are identical.
+std::int64_t simulate_steps(RunSession& session, Simulation simulation, RunEstimate& e) {
+  const RunConfig& config = session.config();
+  const TrainStep& step = *session.step();
+  const bool brief = simulation == Simulation::brief;
   const bool travels = step.offloaded_state_bytes() > 0;
-  const std::int64_t count = std::min(micro_batches(config), travels ? kPlannedMicroBatches : kMostMicroBatches);
+  const std::int64_t count = std::min(micro_batches(config), brief     ? kBriefMicroBatches
+                                                             : travels ? kPlannedMicroBatches
+                                                                       : kMostMicroBatches);
+  const std::int64_t most = !travels ? 2 : brief ? kBriefSteps : kMostSteps;
   std::int64_t segments = 0, quiet = 0;
-  for (std::int64_t s = 1; s <= (travels ? kMostSteps : 2) && quiet < kQuietSteps; ++s) {
-    std::vector<Batch> batches;
-    for (std::int64_t i = 0; i < count; ++i) {
-      Batch& batch = batches.emplace_back(meta_batch(config.training.micro_batch_size, config.data.seq_len));
-      if (runtime.arrange != nullptr) runtime.arrange(config, batch);
-    }
-    if (Objective* objective = session.objective()->training(); objective != nullptr) {
-      const SamplingBytes sampling = objective->plan_batches(micro_batches(config) * config.training.micro_batch_size);
-      e.sampling_cache_bytes = sampling.cache;
-      e.gathered_bytes = std::max(e.gathered_bytes, sampling.gathered);  // later steps find buffers of earlier ones
-      e.reward_model_bytes = sampling.judge;
-    }
-    if (!session.ranks().is_single()) reset_traffic(session.ranks());
-    (void)step.accumulate(batches, s);
-    step.apply(0.0, s);
+  for (std::int64_t s = 1; s <= most && quiet < kQuietSteps; ++s) {
+    simulate_step(session, count, s, e);
     const MemoryStats stats = Allocator::of(kMeta).stats();
     quiet = stats.segment_count == segments ? quiet + 1 : 0;
     segments = stats.segment_count;
@@ -209,13 +254,24 @@ std::int64_t simulate_steps(RunSession& session, RunEstimate& e) {
   return count;
 }
 
-// Traffic of a step of `count` micro-batches, of which `simulated` were counted: inner ones are identical.
-void repeat(std::vector<GroupTraffic>& traffic, std::int64_t simulated, std::int64_t count) {
-  if (count <= simulated) return;
-  for (GroupTraffic& group : traffic) {
-    group.bytes = group.bytes / simulated * count;
-    group.calls = group.calls * count / simulated;
+// Of a step, from the last one of `simulated` micro-batches.
+std::vector<GroupTraffic> step_traffic(RunSession& session, std::int64_t simulated, RunEstimate& e) {
+  const distributed::Ranks& ranks = session.ranks();
+  if (ranks.is_single()) return {};
+  StepTraffic traffic = count_traffic(ranks, e.cluster);
+  const std::int64_t count = micro_batches(session.config());
+  if (count > simulated && simulated > 1) {
+    simulate_step(session, simulated - 1, kMostSteps + 1, e);
+    extrapolate(traffic, count_traffic(ranks, e.cluster), simulated, count);
   }
+  e.gather_bytes = bytes_of(traffic.gathers);
+  e.reduce_bytes = bytes_of(traffic.sums);
+  e.exchange_bytes = bytes_of(traffic.exchanges);
+  std::vector<GroupTraffic> all;
+  for (const auto& groups : {traffic.gathers, traffic.sums})
+    for (const GroupTraffic& group : groups)
+      if (group.bytes > 0) all.push_back(group);
+  return all;
 }
 
 // Parameters, FLOPs, and bytes that are offloaded.
@@ -305,7 +361,7 @@ std::optional<DeviceMemory> run_memory(const RunConfig& config, Device device) {
   return within_limit({limit, limit}, 0, limit);
 }
 
-RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster) {
+RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster, Simulation simulation) {
   const RunConfig& config = *resolved;
   require_on_device(config, target);
   RunEstimate e = planned_run(resolved, cluster);
@@ -325,11 +381,10 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     add_stages(session, e);
     // Bytes of the model and its optimizer, before the first step.
     const std::int64_t at_start = plan.stats().current;
-    const std::int64_t simulated = simulate_steps(session, e);
+    const std::int64_t simulated = simulate_steps(session, simulation, e);
     e.device = plan.stats();
     if (e.reference_bytes > 0) e.start_bytes = at_start + e.reference_bytes;
-    if (!ranks->is_single()) traffic = count_traffic(*ranks, cluster, e);
-    repeat(traffic, simulated, micro_batches(config));
+    traffic = step_traffic(session, simulated, e);
     add_model(session, e);
     std::vector<CheckpointTensor> tensors = training_tensors(session.model(), *session.optimizer());
     if (session.setup().scaling) add_scaling(tensors, *session.setup().scaling);
@@ -337,9 +392,9 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     work = step_work(config, session.setup(), tensors, micro_batches(config), e);
     add_second_model(session, work, e);
   }
-  if (const DeviceRates* rates = target.type == DeviceType::cuda ? device_rates(gpu_name(target, cluster)) : nullptr;
-      rates != nullptr && e.dtype == DType::bf16)
-    e.time = predict_step(*rates, cluster, work, traffic);
+  const DeviceRates* measured = target.type == DeviceType::cuda ? device_rates(gpu_name(target, cluster)) : nullptr;
+  const DeviceRates* rates = cluster.rates ? &*cluster.rates : measured;
+  if (rates != nullptr && e.dtype == DType::bf16) e.time = predict_step(*rates, cluster, work, traffic);
   plan.trim();
   add_totals(config, target, e);
   return e;

@@ -65,8 +65,13 @@ struct RunEstimate {
   }
 };
 
+// Steps that an estimate simulates on the meta device. whole: until allocations settle. brief: few micro-batches and
+// steps, for comparing many configs; memory may lack what later steps of offloaded state add.
+enum class Simulation : std::uint8_t { whole, brief };
+
 // `target`: device of the run, compared by free memory; nothing is allocated on it. An absent GPU is allowed.
-[[nodiscard]] RunEstimate estimate_run(const ResolvedConfig& config, Device target, const Cluster& cluster = {});
+[[nodiscard]] RunEstimate estimate_run(const ResolvedConfig& config, Device target, const Cluster& cluster = {},
+                                       Simulation simulation = Simulation::whole);
 // The same; recipe.keep_weights is set to false if it is unset and true by default, but the run fits the device only
 // without kept quantized weights. Single processes: several ranks would have to agree.
 [[nodiscard]] RunEstimate fit_run(RunConfig& config, Device target, const Cluster& cluster = {});

@@ -24,6 +24,8 @@ std::string time_lines(const RunEstimate& e) {
   row("teacher or reference", t.second_model);
   row("slowed by transfers", t.slowed);
   row("waiting for transfers", t.exposed);
+  row("expert all-to-all", t.exchange);
+  row("copies to the host", t.host_copies);
   if (t.communication > 0)
     text += fmt::format("  transfers take {} ms, on nodes of {} GPUs{}\n", ms(t.communication), e.cluster.node_size,
                         e.ranks > e.cluster.node_size ? fmt::format(" with {:.0f} GB/s from each GPU to other nodes",

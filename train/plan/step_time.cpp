@@ -1,21 +1,9 @@
 #include "train/plan/step_time.h"
 
 #include <algorithm>
-#include <array>
 
 namespace quench {
 namespace {
-
-// From step profiles of 8b-l8 and its two-GPU runs (docs/lab/2026-11-20-performance.md, docs/guide/scaling.md).
-constexpr std::array kRates{DeviceRates{.device = "H200",
-                                        .bf16_flops = 702e12,
-                                        .float8_flops = 1350e12,
-                                        .attention_flops = 375e12,
-                                        .narrow_attention = 275e12,
-                                        .memory_bytes = 3.85e12,
-                                        .gather_bytes = 218e9,
-                                        .reduce_bytes = 208e9,
-                                        .seconds_per_sent_byte = 0.75 / 213e9}};
 
 // Copies of pinned memory, in each direction; 52 to 55 GB/s measured (docs/lab/2026-11-27.md). Both directions are
 // assumed to overlap.
@@ -45,14 +33,24 @@ double second_model_seconds(const DeviceRates& rates, const StepWork& work) {
   return std::max(computation, second.host_bytes / kHostLinkBytes) + second.exposed_host_bytes / kHostLinkBytes;
 }
 
-}  // namespace
-
-const DeviceRates* device_rates(std::string_view device_name) noexcept {
-  if (device_name.find("H200 NVL") != std::string_view::npos) return nullptr;  // slower, not measured
-  for (const DeviceRates& rates : kRates)
-    if (device_name.find(rates.device) != std::string_view::npos) return &rates;
-  return nullptr;
+// What a pass of `seconds` does not hide of these copies.
+double exposed_copy(double bytes, double seconds) {
+  return std::max(0.0, bytes / kHostLinkBytes - seconds);
 }
+
+// The host link is used in both directions at once; a forward pass is a third of a micro-batch.
+double host_copy_seconds(const StepWork& work, double computation) {
+  const double forward = computation / work.micro_batches / 3, backward = 2 * forward;
+  const auto of_micro_batch = [&](double out, double in) {
+    return exposed_copy(out, forward) + exposed_copy(in, backward);
+  };
+  const double state = work.state_bytes, kept = work.kept_bytes;
+  if (work.micro_batches == 1) return of_micro_batch(state + kept, state + kept);
+  return of_micro_batch(state + kept, kept) + of_micro_batch(kept, state + kept) +
+         (work.micro_batches - 2) * of_micro_batch(kept, kept);
+}
+
+}  // namespace
 
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work) {
   const auto depths = static_cast<double>(model.mtp.layers), hidden = static_cast<double>(model.hidden_size);
@@ -96,11 +94,21 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
   const double again = 1 + work.recomputed / 3;
   time.products = work.tokens * again *
                   ((work.flops_per_token.high_precision - attention) / rates.bf16_flops +
-                   work.flops_per_token.float8 / rates.float8_flops);
+                   (rates.float8_flops > 0 ? work.flops_per_token.float8 / rates.float8_flops
+                                           : work.flops_per_token.float8 / rates.bf16_flops));
+  // MLPs are converted with other layers.
+  time.products += work.tokens * work.recomputed_products /
+                   (work.flops_per_token.float8 > 0 && rates.float8_flops > 0 ? rates.float8_flops : rates.bf16_flops);
   time.attention = work.tokens * again * attention / attention_rate;
   time.passes = (work.activation_bytes * again + work.base_bytes) / rates.memory_bytes;
   time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kHostLinkBytes);
   time.second_model = second_model_seconds(rates, work);
+  time.host_copies = host_copy_seconds(work, time.computation() - time.update);
+  if (work.exchange_bytes > 0) {
+    const GroupTraffic exchange{
+        .ranks = work.exchange_ranks, .calls = 1, .bytes = static_cast<std::int64_t>(work.exchange_bytes)};
+    time.exchange = communication_seconds(rates, cluster, exchange);
+  }
   double sent = 0;
   GroupTraffic first, last;
   for (const GroupTraffic& group : traffic) {
@@ -135,6 +143,8 @@ Json to_json(const StepTime& time) {
   json.set("communication_seconds", time.communication);
   json.set("slowed_seconds", time.slowed);
   json.set("exposed_seconds", time.exposed);
+  json.set("exchange_seconds", time.exchange);
+  json.set("host_copies_seconds", time.host_copies);
   return json;
 }
 

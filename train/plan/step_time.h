@@ -9,26 +9,12 @@
 
 #include "core/json/json.h"
 #include "nn/spec/model_config.h"
+#include "train/plan/device_rates.h"
 #include "train/plan/planned_gpu.h"
 #include "train/plan/training_flops.h"
 
 namespace quench {
 
-// Rates of a device within a training step, lower than those of isolated kernels.
-struct DeviceRates {
-  std::string_view device;  // substring of the driver name
-  double bf16_flops;        // GEMMs of linear layers and head, FLOP/s
-  double float8_flops;
-  double attention_flops;        // head dim >= 128, causal FLOPs counted once
-  double narrow_attention;       // the same with smaller head dims
-  double memory_bytes;           // memory-bound kernels, read plus write, bytes/s
-  double gather_bytes;           // intra-node all-gather: bytes sent per rank, bytes/s
-  double reduce_bytes;           // reduce-scatter and all-reduce
-  double seconds_per_sent_byte;  // slowdown of overlapped computation by NCCL: CTAs, memory, power
-};
-
-// nullptr for a device without measurements.
-[[nodiscard]] const DeviceRates* device_rates(std::string_view device_name) noexcept;
 // Planning target on a machine without a GPU.
 inline constexpr std::string_view kPlannedGpu = "NVIDIA H200";
 
@@ -38,7 +24,8 @@ struct Cluster {
   double network_bytes = 50e9;  // inter-node bytes/s per GPU: 400 Gbit/s
   double hop_seconds = 4e-6;    // latency per inter-node ring step
   double local_hop_seconds = 2e-6;
-  const PlannedGpu* gpu = nullptr;  // in place of the target's: its name and memory
+  const PlannedGpu* gpu = nullptr;   // in place of the target's: its name and memory
+  std::optional<DeviceRates> rates;  // in place of device_rates()
 };
 
 // Traffic of one group kind in a step: all-gathers or reductions.
@@ -69,6 +56,12 @@ struct StepWork {
   double base_bytes = 0;                 // the same over a quantized base, dequantized for each GEMM
   double update_bytes = 0;               // parameters, gradients and moments
   double streamed_bytes = 0;             // state copied from host memory for the update, and as much back
+  double state_bytes = 0;  // state that leaves in the first forward pass and comes in the last backward pass
+  double kept_bytes = 0;   // activations of a micro-batch that leave in its forward pass and come in its backward
+  double micro_batches = 1;
+  double exchange_bytes = 0;  // expert-parallel all-to-all, sent by a rank
+  std::int64_t exchange_ranks = 1;
+  double recomputed_products = 0;  // FLOPs a token of GEMMs that are recomputed alone (recompute_mlp_layers)
   bool narrow_heads = false;
   double first_bytes = 0;  // all-gathered before any computation, per rank
   double last_bytes = 0;   // reduced after all computation
@@ -86,10 +79,12 @@ struct StepTime {
   double communication = 0;  // total, including overlapped
   double slowed = 0;         // slowdown of overlapped computation
   double exposed = 0;        // not overlapped
+  double exchange = 0;       // expert-parallel all-to-all, which nothing overlaps
+  double host_copies = 0;    // copies to and from host memory that computation does not hide
   [[nodiscard]] double computation() const noexcept {
     return products + attention + passes + update + second_model + slowed;
   }
-  [[nodiscard]] double total() const noexcept { return computation() + exposed; }
+  [[nodiscard]] double total() const noexcept { return computation() + exposed + exchange + host_copies; }
 };
 
 // Adds activation traffic and head width of `model` for that many tokens, with those of MTP layers. MoE layers: only

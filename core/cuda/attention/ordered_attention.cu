@@ -14,7 +14,7 @@ namespace {
 constexpr int kQueries = 128;
 // Fragments of 16 queries of a warp: as many as registers hold.
 template <class Shape>
-constexpr int kFragments = Shape::kDim <= 64 ? 2 : 1;
+constexpr int kFragments = 1;
 template <class Shape>
 constexpr int kThreads = 32 * kQueries / (16 * kFragments<Shape>);
 

@@ -1,0 +1,120 @@
+#include "train/plan/search/plan_axis.h"
+
+#include <algorithm>
+#include <array>
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kMicroBatch = "training.micro_batch_size", kOffload = "training.offload_layers";
+
+// Value of --key=value or of --key value; nullptr without.
+const std::string* find_override(const PlanRequest& request, std::string_view key) {
+  const std::string flag = fmt::format("--{}", key);
+  const auto found = std::ranges::find_if(
+      request.overrides, [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
+  return found == request.overrides.end() ? nullptr : &*found;
+}
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 1; i <= number; ++i)
+    if (number % i == 0) all.push_back(i);
+  return all;
+}
+
+bool trains_all(const PlanRequest& request) {
+  return Json::parse(plan_objectives().require(request.objective, "--objective").sections).find("lora") == nullptr &&
+         std::ranges::none_of(request.overrides, [](const std::string& word) { return word.starts_with("--lora."); });
+}
+
+// Of the float8 recipes the one of the smallest errors among the fastest (docs/reference/recipes.md).
+std::vector<PlanChoice> recipes(const PlanRequest& request, const nn::ModelConfig&) {
+  std::vector<PlanChoice> choices{{"bf16", {{"recipe.name", "bf16"}}}};
+  if (request.cluster.rates->float8_flops > 0)
+    choices.insert(choices.begin(), {"float8_rowwise", {{"recipe.name", "float8_rowwise"}}});
+  return choices;
+}
+
+std::vector<PlanChoice> process_groups(const PlanRequest& request, const nn::ModelConfig& model) {
+  if (request.gpus == 1) return {{"one process"}};
+  std::vector<PlanChoice> choices;
+  for (const std::int64_t replicas : divisors(request.gpus)) {
+    const std::int64_t shard = request.gpus / replicas;
+    for (const std::int64_t experts : divisors(shard)) {
+      if (experts > 1 && (model.experts.count == 0 || model.experts.count % experts != 0)) continue;
+      PlanChoice choice{fmt::format("shard {} x replicate {}", shard, replicas),
+                        {{"parallel.shard", shard}, {"parallel.replicate", replicas}}};
+      if (experts > 1) {
+        choice.label += fmt::format(", expert {}", experts);
+        choice.values.emplace_back("parallel.expert", experts);
+      }
+      choices.push_back(std::move(choice));
+    }
+  }
+  return choices;
+}
+
+// What is held between forward and backward pass.
+std::vector<PlanChoice> activations(const PlanRequest&, const nn::ModelConfig& model) {
+  const std::int64_t layers = model.num_hidden_layers;
+  const auto selective = [](std::string label, std::string_view key, std::int64_t count) {
+    PlanChoice choice{std::move(label), {{"training.activation_checkpoint", "selective"}}};
+    if (count > 0) choice.values.emplace_back(std::string(key), count);
+    choice.detour = key == kOffload;
+    return choice;
+  };
+  return {{"all kept", {{"training.activation_checkpoint", "none"}}},
+          selective("norms and SwiGLU recomputed", "", 0),
+          selective("the same, MLP inputs of half the layers in host memory", kOffload, layers / 2),
+          selective("the same, MLP inputs of all layers in host memory", kOffload, layers),
+          selective("the same, MLP inputs recomputed", "training.recompute_mlp_layers", layers),
+          {"whole layers recomputed", {{"training.activation_checkpoint", "full"}}}};
+}
+
+std::vector<PlanChoice> states(const PlanRequest& request, const nn::ModelConfig&) {
+  std::vector<PlanChoice> choices{{"on the GPU"}};
+  if (!trains_all(request)) return choices;
+  choices.push_back({"in host memory while gradients are computed", {{"optimizer.offload_ratio", 1.0}}});
+  choices.push_back(
+      {"in host memory, streamed", {{"optimizer.offload_ratio", 1.0}, {"optimizer.offload_streamed", true}}});
+  return choices;
+}
+
+std::vector<PlanChoice> transfers(const PlanRequest& request, const nn::ModelConfig&) {
+  if (request.gpus == 1) return {{"none"}};
+  return {{"weights gathered once, gradients reduced once",
+           {{"parallel.reshard_after_forward", false}, {"parallel.reduce_every_micro_batch", false}}},
+          {"weights gathered once a micro-batch", {{"parallel.reshard_after_forward", false}}},
+          {"gradients reduced once", {{"parallel.reduce_every_micro_batch", false}}},
+          {"weights gathered twice, gradients reduced in each micro-batch"}};
+}
+
+constexpr std::array kAxes{
+    PlanAxis{"recipe", false, recipes},         PlanAxis{"processes", false, process_groups},
+    PlanAxis{"activations", true, activations}, PlanAxis{"optimizer state", true, states},
+    PlanAxis{"transfers", false, transfers},
+};
+
+}  // namespace
+
+std::span<const PlanAxis> plan_axes() {
+  return kAxes;
+}
+
+std::vector<PlanChoice> choices_of(const PlanAxis& axis, const PlanRequest& request, const nn::ModelConfig& model) {
+  std::vector<PlanChoice> choices = axis.choices(request, model);
+  for (const PlanChoice& choice : choices)
+    for (const auto& [key, value] : choice.values)
+      if (find_override(request, key) != nullptr) return {{fmt::format("as given ({})", key)}};
+  return choices;
+}
+
+std::vector<std::int64_t> micro_batches_of(const PlanRequest& request) {
+  if (find_override(request, kMicroBatch) != nullptr) return {0};
+  std::vector<std::int64_t> sizes = divisors(request.sequences_per_gpu());
+  std::ranges::reverse(sizes);
+  return sizes;
+}
+
+}  // namespace quench

@@ -1,0 +1,143 @@
+#include "train/plan/search/plan_evaluator.h"
+
+#include <algorithm>
+
+#include "train/check/load.h"
+#include "train/config/presets.h"
+#include "train/session/model_setup.h"
+#include "train/session/parallel_setup.h"
+
+namespace quench {
+namespace {
+
+constexpr Device kPlannedDevice{DeviceType::cuda, 0};
+constexpr CheckOptions kWithoutFiles{.data = false, .files = false};
+
+// "training.micro_batch_size" in its section; "recipe.filter.exclude" two levels deep.
+void set_key(Json& document, std::string_view key, const Json& value) {
+  const std::size_t dot = key.find('.');
+  if (dot == std::string_view::npos) {
+    document.set(key, value);
+    return;
+  }
+  const std::string_view section = key.substr(0, dot);
+  if (document.find(section) == nullptr) document.set(section, Json::object());
+  set_key(*document.find(section), key.substr(dot + 1), value);
+}
+
+// Planned with one step; the written config has no number of steps.
+RunConfig config_of(Json document, const PlanRequest& request) {
+  set_key(document, "training.steps", 1);
+  RunConfig config = run_config_from_json(std::move(document), "plan", request.overrides, kWithoutFiles);
+  set_ranks(config, request.gpus);
+  return config;
+}
+
+std::int64_t over(const RunEstimate& estimate, const PlanRequest& request) {
+  if (estimate.available_bytes && estimate.total_bytes > *estimate.available_bytes)
+    return estimate.total_bytes - *estimate.available_bytes;
+  const std::int64_t node = std::min(request.gpus, request.cluster.node_size);
+  return request.host_bytes > 0 ? std::max<std::int64_t>(0, estimate.host_bytes * node - request.host_bytes) : 0;
+}
+
+}  // namespace
+
+PlanEvaluator::PlanEvaluator(const PlanRequest& request)
+    : request_(request), base_(planned_document(request)), micro_batches_(micro_batches_of(request)) {
+  const RunConfig config = config_of(base_, request);
+  const nn::ModelConfig model = run_model_config(config);
+  for (const PlanAxis& axis : plan_axes()) choices_.push_back(choices_of(axis, request, model));
+}
+
+std::size_t PlanEvaluator::keys(const PlanCombination& combination) const {
+  std::size_t count = 0;
+  for (std::size_t axis = 0; axis < combination.size(); ++axis)
+    count += choices_[axis][combination[axis]].values.size();
+  return count;
+}
+
+std::vector<PlanCombination> PlanEvaluator::combinations() const {
+  std::vector<PlanCombination> all{{}};
+  for (const std::vector<PlanChoice>& choices : choices_) {
+    std::vector<PlanCombination> longer;
+    for (const PlanCombination& one : all)
+      for (std::size_t i = 0; i < choices.size(); ++i) {
+        longer.push_back(one);
+        longer.back().push_back(i);
+      }
+    all = std::move(longer);
+  }
+  std::ranges::stable_sort(all, {}, [&](const PlanCombination& one) { return keys(one); });
+  return all;
+}
+
+PlanEvaluator::Evaluated PlanEvaluator::evaluate(const PlanCombination& combination, std::size_t size,
+                                                 Simulation simulation) const {
+  PlannedRun run;
+  run.document = base_;
+  for (std::size_t axis = 0; axis < combination.size(); ++axis) {
+    const PlanChoice& choice = choices_[axis][combination[axis]];
+    run.choices.push_back(choice.label);
+    for (const auto& [key, value] : choice.values) set_key(run.document, key, value);
+  }
+  if (micro_batches_[size] > 0) set_key(run.document, "training.micro_batch_size", micro_batches_[size]);
+  try {
+    const RunConfig config = config_of(run.document, request_);
+    run.micro_batch = config.training.micro_batch_size;
+    run.estimate = estimate_run(ResolvedConfig(config), kPlannedDevice, request_.cluster, simulation);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::bad_config && error.code() != ErrorCode::unsupported) throw;
+    return {std::nullopt, error.what()};
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, run.estimate.time.has_value(),
+                  "step times are predicted for training.dtype bf16 alone");
+  run.over_bytes = over(run.estimate, request_);
+  return {std::move(run), {}};
+}
+
+const PlannedRun* PlanEvaluator::run(const PlanCombination& combination, std::size_t size) {
+  const std::pair key(combination, size);
+  auto found = evaluated_.find(key);
+  if (found == evaluated_.end()) {
+    found = evaluated_.emplace(key, evaluate(combination, size, Simulation::brief)).first;
+    ++estimates_;
+  }
+  return found->second.run ? &*found->second.run : nullptr;
+}
+
+std::string PlanEvaluator::fault(const PlanCombination& combination) const {
+  for (const auto& [key, evaluated] : evaluated_)
+    if (key.first == combination && !evaluated.fault.empty()) return evaluated.fault;
+  return {};
+}
+
+const PlannedRun* PlanEvaluator::confirm(const PlanCombination& combination, std::size_t size) {
+  Evaluated& evaluated = evaluated_[{combination, size}] = evaluate(combination, size, Simulation::whole);
+  ++estimates_;
+  return evaluated.run ? &*evaluated.run : nullptr;
+}
+
+std::optional<std::size_t> PlanEvaluator::largest_fit(const PlanCombination& combination, std::size_t largest) {
+  const auto fits = [&](std::size_t size) {
+    const PlannedRun* one = run(combination, size);
+    return one != nullptr && one->over_bytes == 0;
+  };
+  std::size_t too_large = largest, small = micro_batches_.size() - 1;
+  if (fits(largest)) return largest;
+  if (small == largest || !fits(small)) return std::nullopt;
+  while (small - too_large > 1) {
+    const std::size_t middle = (small + too_large) / 2;
+    (fits(middle) ? small : too_large) = middle;
+  }
+  return small;
+}
+
+const PlannedRun* PlanEvaluator::smallest() const {
+  const PlannedRun* least = nullptr;
+  for (const auto& [key, evaluated] : evaluated_)
+    if (evaluated.run && (least == nullptr || evaluated.run->estimate.total_bytes < least->estimate.total_bytes))
+      least = &*evaluated.run;
+  return least;
+}
+
+}  // namespace quench

@@ -1,0 +1,269 @@
+#include "train/plan/search/plan_search.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "train/plan/search/plan_evaluator.h"
+
+namespace quench {
+namespace {
+
+constexpr double kTie = 0.005, kGiB = 1024.0 * 1024 * 1024;
+constexpr std::int64_t kMostGpus = 4096;
+
+double seconds(const PlannedRun& run) {
+  return run.estimate.time->total();
+}
+
+struct Winner {
+  PlanCombination combination;
+  std::size_t size = 0;  // of the micro-batch, by index
+  const PlannedRun* run = nullptr;
+
+  // No gain within the tie.
+  [[nodiscard]] bool beats(double other) const { return run != nullptr && other >= seconds(*run) * (1 - kTie); }
+};
+
+// Combinations that differ by choices on ladders alone. Along a ladder memory falls and time does not.
+class Group {
+ public:
+  // `first`: of each ladder the first choice.
+  Group(PlanEvaluator& evaluator, PlanCombination first) : evaluator_(evaluator), first_(std::move(first)) {}
+
+  // Seconds of a step of the first choices with the largest micro-batch, whether it fits or not; unset: refused.
+  [[nodiscard]] std::optional<double> bound() {
+    const PlannedRun* run = evaluator_.run(first_, 0);
+    return run != nullptr ? std::optional(seconds(*run)) : std::nullopt;
+  }
+
+  void search(Winner& best) {
+    // No choices fit with a larger micro-batch than the last ones.
+    const std::optional<std::size_t> largest = evaluator_.largest_fit(last());
+    if (!largest) return;
+    if (const PlannedRun* fastest = evaluator_.run(first_, *largest);
+        fastest == nullptr || best.beats(seconds(*fastest)))
+      return;
+    for (const PlanCombination& combination : members()) {
+      if (cannot_win(combination, best)) continue;
+      const PlannedRun* most = evaluator_.run(combination, *largest);
+      if (most == nullptr) continue;
+      seen_.emplace_back(combination, most);
+      if (best.beats(seconds(*most))) continue;
+      const std::optional<std::size_t> size = evaluator_.largest_fit(combination, *largest);
+      if (!size) continue;
+      const PlannedRun* fit = evaluator_.run(combination, *size);
+      if (!best.beats(seconds(*fit))) best = {combination, *size, fit};
+    }
+  }
+
+ private:
+  [[nodiscard]] PlanCombination last() const {
+    PlanCombination all = first_;
+    for (std::size_t axis = 0; axis < all.size(); ++axis)
+      if (plan_axes()[axis].ladder) all[axis] = evaluator_.choices()[axis].size() - 1;
+    return all;
+  }
+  // Earlier choices first.
+  [[nodiscard]] std::vector<PlanCombination> members() const {
+    std::vector<PlanCombination> all{first_};
+    for (std::size_t axis = 0; axis < first_.size(); ++axis) {
+      if (!plan_axes()[axis].ladder) continue;
+      const std::vector<PlanCombination> shorter = std::exchange(all, {});
+      for (const PlanCombination& one : shorter)
+        for (std::size_t choice = 0; choice < evaluator_.choices()[axis].size(); ++choice) {
+          all.push_back(one);
+          all.back()[axis] = choice;
+        }
+    }
+    std::ranges::stable_sort(
+        all, {}, [](const PlanCombination& one) { return std::accumulate(one.begin(), one.end(), std::size_t{0}); });
+    return all;
+  }
+  // Earlier choices fit with the largest micro-batch, or take too long with it.
+  [[nodiscard]] bool cannot_win(const PlanCombination& combination, const Winner& best) const {
+    return std::ranges::any_of(seen_, [&](const auto& seen) {
+      for (std::size_t axis = 0; axis < combination.size(); ++axis) {
+        const std::size_t earlier = seen.first[axis];
+        const bool comparable = !evaluator_.choices()[axis][earlier].detour;
+        if (earlier != combination[axis] && (earlier > combination[axis] || !comparable)) return false;
+      }
+      return seen.second->over_bytes == 0 || best.beats(seconds(*seen.second));
+    });
+  }
+
+  PlanEvaluator& evaluator_;
+  PlanCombination first_;
+  std::vector<std::pair<PlanCombination, const PlannedRun*>> seen_;  // with the largest micro-batch
+};
+
+// Groups by their bounds, until one is no faster than the best run.
+Winner search(PlanEvaluator& evaluator) {
+  std::vector<std::pair<double, Group>> groups;
+  for (const PlanCombination& combination : evaluator.combinations()) {
+    bool first = true;
+    for (std::size_t axis = 0; axis < combination.size(); ++axis)
+      first = first && (!plan_axes()[axis].ladder || combination[axis] == 0);
+    if (!first) continue;
+    Group group(evaluator, combination);
+    if (const auto bound = group.bound()) groups.emplace_back(*bound, std::move(group));
+  }
+  std::vector<std::size_t> order(groups.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return groups[i].first; });
+  Winner best;
+  for (const std::size_t i : order)
+    if (!best.beats(groups[i].first)) groups[i].second.search(best);
+  return best;
+}
+
+// The part of the step that grows most: "GEMMs".
+std::string_view slower_part(const StepTime& other, const StepTime& best) {
+  const std::array<std::pair<std::string_view, double>, 8> parts{{
+      {"GEMMs", other.products - best.products},
+      {"attention", other.attention - best.attention},
+      {"passes over memory", other.passes - best.passes},
+      {"update", other.update - best.update},
+      {"computation slowed by transfers", other.slowed - best.slowed},
+      {"waiting for transfers", other.exposed - best.exposed},
+      {"expert all-to-all", other.exchange - best.exchange},
+      {"copies to host memory", other.host_copies - best.host_copies},
+  }};
+  return std::ranges::max_element(parts, {}, [](const auto& part) { return part.second; })->first;
+}
+
+std::string why_slower(const PlannedRun& other, const PlannedRun& best) {
+  const double slower = seconds(other) / seconds(best) - 1;
+  if (slower < kTie) return "as fast";
+  return fmt::format("{:.1f}% slower: {}", 100 * slower, slower_part(*other.estimate.time, *best.estimate.time));
+}
+
+std::string gibibytes_over(const PlannedRun& run) {
+  const bool device = !run.estimate.fits_device();
+  return fmt::format("{:.1f} GiB over the {}, at micro-batch {}", static_cast<double>(run.over_bytes) / kGiB,
+                     device ? "GPU's memory" : "host's memory", run.micro_batch);
+}
+
+PlanAlternative alternative(PlanEvaluator& evaluator, const Winner& best, std::size_t axis, std::size_t choice) {
+  PlanCombination combination = best.combination;
+  combination[axis] = choice;
+  PlanAlternative other{std::string(plan_axes()[axis].name), evaluator.choices()[axis][choice].label};
+  if (const auto size = evaluator.largest_fit(combination)) {
+    const PlannedRun* fit = evaluator.run(combination, *size);
+    if (fit->micro_batch != best.run->micro_batch)
+      other.changed.push_back(fmt::format("micro-batch {}", fit->micro_batch));
+    other.loses = why_slower(*fit, *best.run);
+  } else if (const PlannedRun* least = evaluator.run(combination, evaluator.micro_batches().size() - 1)) {
+    other.loses = gibibytes_over(*least);
+  } else {
+    const std::string fault = evaluator.fault(combination);
+    other.loses = "is refused: " + fault.substr(0, fault.find('\n'));
+  }
+  return other;
+}
+
+void add_micro_batches(PlanEvaluator& evaluator, const Winner& best, std::vector<PlanAlternative>& all) {
+  const std::vector<std::int64_t>& sizes = evaluator.micro_batches();
+  const auto at = static_cast<std::size_t>(std::ranges::find(sizes, best.run->micro_batch) - sizes.begin());
+  if (at >= sizes.size()) return;
+  const auto add = [&](std::size_t size) {
+    const PlannedRun* other = evaluator.run(best.combination, size);
+    if (other == nullptr) return;
+    all.push_back({"micro-batch",
+                   fmt::format("{}", sizes[size]),
+                   {},
+                   other->over_bytes > 0 ? gibibytes_over(*other) : why_slower(*other, *best.run)});
+  };
+  if (at > 0) add(at - 1);
+  if (at + 1 < sizes.size()) add(at + 1);
+}
+
+// The combination of the least memory for another request; nullopt: none that is estimated fits.
+bool fits_somehow(const PlanRequest& request) {
+  PlanEvaluator evaluator(request);
+  const std::size_t smallest = evaluator.micro_batches().size() - 1;
+  PlanCombination last;
+  for (const std::vector<PlanChoice>& choices : evaluator.choices()) last.push_back(choices.size() - 1);
+  // Processes: the first choice shards over all of them.
+  constexpr std::size_t kProcesses = 1;
+  last[kProcesses] = 0;
+  const PlannedRun* run = evaluator.run(last, smallest);
+  return run != nullptr && run->over_bytes == 0;
+}
+
+std::vector<std::string> remedies(const PlanRequest& request) {
+  std::vector<std::string> all;
+  const std::int64_t sequences = request.tokens_per_step / request.seq_len;
+  for (std::int64_t gpus = request.gpus * 2; gpus <= std::min(kMostGpus, sequences); gpus *= 2) {
+    PlanRequest more = request;
+    more.gpus = gpus;
+    if (sequences % gpus != 0 || !fits_somehow(more)) continue;
+    all.push_back(fmt::format("--gpus {}", gpus));
+    break;
+  }
+  for (const PlannedGpu& gpu : planned_gpus()) {
+    PlanRequest larger = request;
+    larger.cluster.gpu = &gpu;
+    larger.cluster.rates = planned_rates(gpu);
+    if (gpu.memory_bytes <= request.cluster.gpu->memory_bytes || !fits_somehow(larger)) continue;
+    all.push_back(fmt::format("--gpu \"{}\"", gpu.title()));
+    break;
+  }
+  for (const PlanObjective& objective : plan_objectives().entries()) {
+    PlanRequest other = request;
+    other.objective = objective.name;
+    if (objective.name == request.objective || !fits_somehow(other)) continue;
+    all.push_back(fmt::format("--objective {}", objective.name));
+    break;
+  }
+  return all;
+}
+
+[[noreturn]] void fail(PlanEvaluator& evaluator) {
+  const PlanRequest& request = evaluator.request();
+  const PlannedRun* least = evaluator.smallest();
+  if (least == nullptr) {
+    const PlanCombination first(evaluator.choices().size(), 0);
+    QUENCH_FAIL(ErrorCode::bad_config, "no choice makes a run of this request: {}", evaluator.fault(first));
+  }
+  const std::vector<std::string> fits = remedies(request);
+  QUENCH_FAIL(ErrorCode::out_of_memory,
+              "{} does not fit {} x {} with sequences of {} tokens: it takes {:.1f} GiB of a GPU at least ({}), {:.1f} "
+              "are available{}",
+              request.model, request.gpus, request.cluster.gpu->title(), request.seq_len,
+              static_cast<double>(least->estimate.total_bytes) / kGiB, fmt::join(least->choices, "; "),
+              static_cast<double>(least->estimate.available_bytes.value_or(0)) / kGiB,
+              fits.empty() ? "; shorter sequences or a smaller model are needed"
+                           : fmt::format(". Each of these fits: {}", fmt::join(fits, ", ")));
+}
+
+}  // namespace
+
+double PlannedRun::tokens_per_second() const {
+  return static_cast<double>(estimate.tokens_per_step) / seconds(*this);
+}
+
+Plan search_plan(const PlanRequest& request) {
+  check_request(request);
+  PlanEvaluator evaluator(request);
+  Winner best = search(evaluator);
+  // What a whole simulation finds not to fit is left out of the next search.
+  while (best.run != nullptr) {
+    best.run = evaluator.confirm(best.combination, best.size);
+    if (best.run != nullptr && best.run->over_bytes == 0) break;
+    best = search(evaluator);
+  }
+  if (best.run == nullptr) fail(evaluator);
+  Plan plan{.best = *best.run};
+  for (const PlanAxis& axis : plan_axes()) plan.axes.emplace_back(axis.name);
+  for (std::size_t axis = 0; axis < best.combination.size(); ++axis)
+    for (std::size_t choice = 0; choice < evaluator.choices()[axis].size(); ++choice)
+      if (choice != best.combination[axis]) plan.alternatives.push_back(alternative(evaluator, best, axis, choice));
+  add_micro_batches(evaluator, best, plan.alternatives);
+  plan.estimates = evaluator.estimates();
+  return plan;
+}
+
+}  // namespace quench
