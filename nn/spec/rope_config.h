@@ -17,7 +17,7 @@ namespace quench::nn {
 // replaced.
 [[nodiscard]] std::string rope_type_name(const Json& settings, const ModelDefaults& defaults);
 
-// Of a layer with one RoPE: rope_theta, rope_type and what belongs to the type.
+// Settings of one RoPE: rope_theta, rope_type and what belongs to the type.
 [[nodiscard]] Json rope_json(const RopeScaling& rope);
 
 // Sets rope, and local_rope in families that have one; both spellings (parse_model_config).

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <fstream>
-#include <set>
 
 #include "core/memory/memory_limit.h"
 #include "train/check/check.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/metrics/step_metrics.h"
+#include "train/plan/step_traffic.h"
 #include "train/session/data_setup.h"
 #include "train/session/parallel_setup.h"
 #include "train/session/run_session.h"
@@ -48,62 +48,6 @@ constexpr std::int64_t kFirstStepBytes = std::int64_t{4} << 20;
 const nn::WeightOffloader* offloaded_teacher(const RunSession& session) {
   const Objective* objective = session.objective()->training();
   return objective != nullptr ? objective->weight_offloader() : nullptr;
-}
-
-// Groups may coincide.
-std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
-  return {ranks.world, ranks.shard, ranks.replicate, ranks.experts, ranks.expert_shard};
-}
-
-void reset_traffic(const distributed::Ranks& ranks) {
-  for (const auto& group : device_groups(ranks)) group->reset_traffic();
-}
-
-// Of the steps since the last reset, by group: all-gathers, reductions, expert all-to-all.
-struct StepTraffic {
-  std::vector<GroupTraffic> gathers, sums, exchanges;
-};
-
-StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluster) {
-  using distributed::CollectiveKind;
-  StepTraffic all;
-  for (const auto& group : device_groups(ranks)) {
-    GroupTraffic gathers{.ranks = group->size(),
-                         .neighbours = group != ranks.replicate || ranks.size <= cluster.node_size};
-    GroupTraffic sums = gathers, exchanges = gathers;
-    sums.reduces = true;
-    const distributed::TrafficByKind& kinds = group->traffic();
-    for (int kind = 0; kind < distributed::kCollectiveKindCount; ++kind) {
-      GroupTraffic& traffic = kind == static_cast<int>(CollectiveKind::all_gather)   ? gathers
-                              : kind == static_cast<int>(CollectiveKind::all_to_all) ? exchanges
-                                                                                     : sums;
-      traffic.calls += kinds[static_cast<std::size_t>(kind)].calls;
-      traffic.bytes += kinds[static_cast<std::size_t>(kind)].bytes;
-    }
-    all.gathers.push_back(gathers);
-    all.sums.push_back(sums);
-    all.exchanges.push_back(exchanges);
-  }
-  return all;
-}
-
-std::int64_t bytes_of(const std::vector<GroupTraffic>& groups) {
-  std::int64_t bytes = 0;
-  for (const GroupTraffic& group : groups) bytes += group.bytes;
-  return bytes;
-}
-
-// Of `count` micro-batches, from steps of `simulated` and of one less: inner ones are identical.
-void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t simulated, std::int64_t count) {
-  const auto each = [&](std::vector<GroupTraffic>& groups, const std::vector<GroupTraffic>& less) {
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      groups[i].bytes += (groups[i].bytes - less[i].bytes) * (count - simulated);
-      groups[i].calls += (groups[i].calls - less[i].calls) * (count - simulated);
-    }
-  };
-  each(traffic.gathers, shorter.gathers);
-  each(traffic.sums, shorter.sums);
-  each(traffic.exchanges, shorter.exchanges);
 }
 
 // Memory traffic over a quantized base in a micro-batch: each weight is used by forward and dgrad.
@@ -254,7 +198,7 @@ std::int64_t simulate_steps(RunSession& session, Simulation simulation, RunEstim
   return count;
 }
 
-// Of a step, from the last one of `simulated` micro-batches.
+// Traffic of a step, from the last one of `simulated` micro-batches.
 std::vector<GroupTraffic> step_traffic(RunSession& session, std::int64_t simulated, RunEstimate& e) {
   const distributed::Ranks& ranks = session.ranks();
   if (ranks.is_single()) return {};
@@ -267,11 +211,7 @@ std::vector<GroupTraffic> step_traffic(RunSession& session, std::int64_t simulat
   e.gather_bytes = bytes_of(traffic.gathers);
   e.reduce_bytes = bytes_of(traffic.sums);
   e.exchange_bytes = bytes_of(traffic.exchanges);
-  std::vector<GroupTraffic> all;
-  for (const auto& groups : {traffic.gathers, traffic.sums})
-    for (const GroupTraffic& group : groups)
-      if (group.bytes > 0) all.push_back(group);
-  return all;
+  return traffic.overlapped();
 }
 
 // Parameters, FLOPs, and bytes that are offloaded.

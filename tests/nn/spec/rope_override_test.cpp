@@ -159,8 +159,7 @@ TEST(RopeOverride, FaultsNameTheMember) {
   EXPECT_EQ(fault(R"({"rope_type": "spiral", "factor": 2})"),
             "rope_type: 'spiral' is not supported; known: default, linear, dynamic, yarn, llama3, longrope");
   EXPECT_THAT(fault(R"({"rope_type": "linear"})"), HasSubstr("factor: is missing; rotary scaling 'linear' needs it"));
-  EXPECT_THAT(fault(R"({"rope_type": "linear", "factor": "two"})"),
-              HasSubstr("factor: expected a number, got string"));
+  EXPECT_THAT(fault(R"({"rope_type": "linear", "factor": "two"})"), HasSubstr("factor: expected a number, got string"));
   EXPECT_THAT(fault(R"({"rope_type": "yarn", "factor": 2, "beta_fast": 1, "beta_slow": 2})"),
               HasSubstr("beta_fast: 1 is smaller than beta_slow, 2"));
   EXPECT_THAT(fault(R"({"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 1})"),

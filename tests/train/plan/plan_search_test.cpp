@@ -57,7 +57,7 @@ TEST(PlanSearch, TheWrittenConfigIsThatRun) {
   const PlanRequest request = request_for("llama-3.2-1b", "H100", 4, 16 * 4096, 4096, {"--optimizer.name=adamw_8bit"});
   const Plan plan = search_plan(request);
   const std::string text = plan_config(plan, request, {.train = {"a.bin"}, .steps = 100});
-  RunConfig config = parse_run_config(text, "run.json", {}, {.data = false, .files = true});
+  RunConfig config = parse_run_config(text, "run.json", {}, {.data = true, .files = false});
   EXPECT_EQ(config.optimizer.name, "adamw_8bit");
   EXPECT_EQ(config.training.steps, 100);
   EXPECT_EQ(config.data.train.front().path, "a.bin");

@@ -22,13 +22,14 @@ struct PlanChoice {
 struct PlanAxis {
   std::string_view name;
   bool ladder = false;
+  bool smallest_first = false;  // the first choice takes the least memory of a GPU, else the last
   std::vector<PlanChoice> (*choices)(const PlanRequest& request, const nn::ModelConfig& model) = nullptr;
 };
 
 // In the order of the report.
 [[nodiscard]] std::span<const PlanAxis> plan_axes();
 
-// Of an axis for a request: one, without values, where the request's overrides have a key of the axis.
+// Choices of an axis for a request: one, without values, where the request's overrides have a key of the axis.
 [[nodiscard]] std::vector<PlanChoice> choices_of(const PlanAxis& axis, const PlanRequest& request,
                                                  const nn::ModelConfig& model);
 

@@ -33,7 +33,7 @@ class PlanEvaluator {
   // Simulates it as a whole (estimate.h): what run() returns from then on.
   const PlannedRun* confirm(const PlanCombination& combination, std::size_t size);
   [[nodiscard]] std::string fault(const PlanCombination& combination) const;
-  // Of all that were estimated, the least memory.
+  // Least memory of all that were estimated.
   [[nodiscard]] const PlannedRun* smallest() const;
   [[nodiscard]] std::int64_t estimates() const noexcept { return estimates_; }
 

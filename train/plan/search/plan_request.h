@@ -17,7 +17,7 @@ namespace quench {
 struct PlanObjective {
   std::string_view name;
   std::string_view summary;
-  std::string_view sections;  // of the run config, JSON
+  std::string_view sections;  // members of the run config, JSON
 };
 // Default first: full, lora, qlora.
 [[nodiscard]] const ChoiceTable<PlanObjective>& plan_objectives();

@@ -20,7 +20,7 @@ double seconds(const PlannedRun& run) {
 
 struct Winner {
   PlanCombination combination;
-  std::size_t size = 0;  // of the micro-batch, by index
+  std::size_t size = 0;  // index of the micro-batch
   const PlannedRun* run = nullptr;
 
   // No gain within the tie.
@@ -180,15 +180,13 @@ void add_micro_batches(PlanEvaluator& evaluator, const Winner& best, std::vector
   if (at + 1 < sizes.size()) add(at + 1);
 }
 
-// The combination of the least memory for another request; nullopt: none that is estimated fits.
+// By the choices of the least memory and the smallest micro-batch.
 bool fits_somehow(const PlanRequest& request) {
   PlanEvaluator evaluator(request);
   const std::size_t smallest = evaluator.micro_batches().size() - 1;
   PlanCombination last;
-  for (const std::vector<PlanChoice>& choices : evaluator.choices()) last.push_back(choices.size() - 1);
-  // Processes: the first choice shards over all of them.
-  constexpr std::size_t kProcesses = 1;
-  last[kProcesses] = 0;
+  for (std::size_t axis = 0; axis < plan_axes().size(); ++axis)
+    last.push_back(plan_axes()[axis].smallest_first ? 0 : evaluator.choices()[axis].size() - 1);
   const PlannedRun* run = evaluator.run(last, smallest);
   return run != nullptr && run->over_bytes == 0;
 }

@@ -25,7 +25,7 @@ struct PlannedRun {
   RunEstimate estimate;
   std::int64_t over_bytes = 0;  // needed beyond the GPU's memory, or else the host's; 0: fits
 
-  [[nodiscard]] double tokens_per_second() const;  // of all GPUs
+  [[nodiscard]] double tokens_per_second() const;  // all GPUs together
 };
 
 // The best run with another choice on one axis, or another micro-batch.

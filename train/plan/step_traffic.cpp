@@ -1,0 +1,69 @@
+#include "train/plan/step_traffic.h"
+
+#include <memory>
+#include <set>
+
+namespace quench {
+namespace {
+
+// Groups may coincide.
+std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
+  return {ranks.world, ranks.shard, ranks.replicate, ranks.experts, ranks.expert_shard};
+}
+
+}  // namespace
+
+std::vector<GroupTraffic> StepTraffic::overlapped() const {
+  std::vector<GroupTraffic> all;
+  for (const auto& groups : {gathers, sums})
+    for (const GroupTraffic& group : groups)
+      if (group.bytes > 0) all.push_back(group);
+  return all;
+}
+
+void reset_traffic(const distributed::Ranks& ranks) {
+  for (const auto& group : device_groups(ranks)) group->reset_traffic();
+}
+
+StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluster) {
+  using distributed::CollectiveKind;
+  StepTraffic all;
+  for (const auto& group : device_groups(ranks)) {
+    GroupTraffic gathers{.ranks = group->size(),
+                         .neighbours = group != ranks.replicate || ranks.size <= cluster.node_size};
+    GroupTraffic sums = gathers, exchanges = gathers;
+    sums.reduces = true;
+    const distributed::TrafficByKind& kinds = group->traffic();
+    for (int kind = 0; kind < distributed::kCollectiveKindCount; ++kind) {
+      GroupTraffic& traffic = kind == static_cast<int>(CollectiveKind::all_gather)   ? gathers
+                              : kind == static_cast<int>(CollectiveKind::all_to_all) ? exchanges
+                                                                                     : sums;
+      traffic.calls += kinds[static_cast<std::size_t>(kind)].calls;
+      traffic.bytes += kinds[static_cast<std::size_t>(kind)].bytes;
+    }
+    all.gathers.push_back(gathers);
+    all.sums.push_back(sums);
+    all.exchanges.push_back(exchanges);
+  }
+  return all;
+}
+
+std::int64_t bytes_of(const std::vector<GroupTraffic>& groups) {
+  std::int64_t bytes = 0;
+  for (const GroupTraffic& group : groups) bytes += group.bytes;
+  return bytes;
+}
+
+void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t simulated, std::int64_t count) {
+  const auto each = [&](std::vector<GroupTraffic>& groups, const std::vector<GroupTraffic>& less) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      groups[i].bytes += (groups[i].bytes - less[i].bytes) * (count - simulated);
+      groups[i].calls += (groups[i].calls - less[i].calls) * (count - simulated);
+    }
+  };
+  each(traffic.gathers, shorter.gathers);
+  each(traffic.sums, shorter.sums);
+  each(traffic.exchanges, shorter.exchanges);
+}
+
+}  // namespace quench

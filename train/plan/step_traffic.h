@@ -1,0 +1,29 @@
+#pragma once
+// Traffic of a step that is simulated on the meta device, whose process groups count bytes.
+
+#include <cstdint>
+#include <vector>
+
+#include "distributed/ranks.h"
+#include "train/plan/step_time.h"
+
+namespace quench {
+
+// By group: all-gathers, reductions, expert all-to-all.
+struct StepTraffic {
+  std::vector<GroupTraffic> gathers, sums, exchanges;
+
+  // All-gathers and reductions of groups that have any.
+  [[nodiscard]] std::vector<GroupTraffic> overlapped() const;
+};
+
+void reset_traffic(const distributed::Ranks& ranks);
+// Since the last reset.
+[[nodiscard]] StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluster);
+
+// Traffic of a step of `count` micro-batches, from those of `simulated` and of one less: inner ones are identical.
+void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t simulated, std::int64_t count);
+
+[[nodiscard]] std::int64_t bytes_of(const std::vector<GroupTraffic>& groups);
+
+}  // namespace quench
