@@ -85,6 +85,24 @@ TEST(StepTime, RunsThatNoRateWasChosenFromArePredictedWithinAnEighth) {
   expect("mixtral-l4", "bf16", 1, 50'058, {});
 }
 
+// Eight micro-batches, of which a brief simulation runs three.
+TEST(StepTime, ABriefSimulationHasTheTrafficOfAWholeOne) {
+  for (const char* transfers : {"--parallel.reduce_every_micro_batch=true", "--parallel.reduce_every_micro_batch=false",
+                                "--parallel.reshard_after_forward=false"}) {
+    RunConfig run =
+        load_run_config(workload("1b"), std::vector<std::string>{"--training.global_batch_size=128", transfers},
+                        {.data = false, .files = false});
+    run.parallel.replicate = 2;
+    set_ranks(run, 4);
+    const RunEstimate whole = estimate_run(ResolvedConfig(run), kGpu),
+                      brief = estimate_run(ResolvedConfig(run), kGpu, {}, Simulation::brief);
+    EXPECT_EQ(brief.gather_bytes, whole.gather_bytes) << transfers;
+    EXPECT_EQ(brief.reduce_bytes, whole.reduce_bytes) << transfers;
+    EXPECT_EQ(brief.total_bytes, whole.total_bytes) << transfers;
+    EXPECT_NEAR(brief.time->total(), whole.time->total(), 1e-5 * whole.time->total()) << transfers;
+  }
+}
+
 TEST(StepTime, EveryPlannedGpuHasRates) {
   for (const PlannedGpu& gpu : planned_gpus()) {
     const DeviceRates rates = planned_rates(gpu);
