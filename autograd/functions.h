@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/sequence_exchange.h"
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "core/ops/loss/lm_head_loss.h"
@@ -72,10 +73,12 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
 // The values of a small weight, in a tensor of their own; undefined for an undefined weight.
 [[nodiscard]] Tensor as_f32(const Weight& weight);
 
-// Rows of qkv read as keys and values, where sequences share some of them.
+// Rows of qkv read as keys and values, where sequences share some of them, or their keys are on several ranks.
 struct KeyRows {
   Tensor rows;     // i32 [M]; k_begin and k_length of sequences count these
   Tensor readers;  // i32 [N,k]: elements of `rows` that are row n, in order; -1: none
+  // Not null: `rows` and `readers` count the rows of all its ranks, in rank order. Must outlive the backward pass.
+  const SequenceExchange* exchange = nullptr;
   [[nodiscard]] bool defined() const noexcept { return rows.defined(); }
 };
 

@@ -37,11 +37,27 @@ KeyValues make_key_values(const Tensor& qkv, const QkvLayout& layout, const KeyR
   return {fused, heads(0), heads(width)};
 }
 
+// Keys and values [N, 2 * kv_heads * head_dim] that KeyRows count, N of all ranks.
+Tensor counted_key_values(const Tensor& qkv, const QkvLayout& layout, const KeyRows& rows) {
+  const Tensor columns = key_value_columns(qkv, layout);
+  return rows.exchange == nullptr ? columns : rows.exchange->gather(columns);
+}
+
 KeyValues read_key_values(const Tensor& qkv, const QkvLayout& layout, const KeyRows& rows) {
+  if (!rows.defined()) return make_key_values(qkv, layout, rows);
+  const Tensor counted = counted_key_values(qkv, layout, rows);
   const KeyValues values = make_key_values(qkv, layout, rows);
-  if (rows.defined())
-    quench::permute_tokens({.x = key_value_columns(qkv, layout), .pairs = rows.rows, .out = values.fused});
+  quench::permute_tokens({.x = counted, .pairs = rows.rows, .out = values.fused});
   return values;
+}
+
+// Sums `gradients` [M, 2 * kv_heads * head_dim] of `rows` into the keys and values of dqkv.
+void add_up_key_values(const Tensor& gradients, const QkvLayout& layout, const KeyRows& rows, const Tensor& dqkv) {
+  const Tensor columns = key_value_columns(dqkv, layout);
+  if (rows.exchange == nullptr) return quench::unpermute_tokens({.y = gradients, .rows = rows.readers, .out = columns});
+  const Tensor all = Tensor::empty({rows.readers.size(0), columns.size(1)}, dqkv.dtype(), dqkv.device());
+  quench::unpermute_tokens({.y = gradients, .rows = rows.readers, .out = all});
+  copy_rows({.from = rows.exchange->reduce(all), .to = columns});
 }
 
 // For a consumer of the rotated gradient that needs no value of it, where the rotation is one of whole heads.
@@ -134,39 +150,38 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                      .sinks = sink_scores});
 
   const bool recorded = Tape::record("attention", {qkv, sinks}, std::array{&out}, [&] {
-    return [in, layout, heads_shape, lse, scale, window, soft_cap, keys, sink_scores, result = out.value(),
-            kept = std::move(sequences), dqkv = qkv.gradient(), dsinks_of = sinks.gradient(),
-            dout_of = out.gradient()] {
-      const MemoryScope backward_scope(MemoryCategory::activations);
-      const Tensor dx = Tensor::empty_like(in);
-      const KeyValues again = read_key_values(in, layout, keys), gradients = make_key_values(dx, layout, keys);
-      const Tensor dsinks = dsinks_of ? Tensor::empty_like(sink_scores) : Tensor();
-      attention_backward({.dout = dout_of->value().view(heads_shape),
-                          .q = query_view(in, layout),
-                          .k = again.k,
-                          .v = again.v,
-                          .out = result.view(heads_shape),
-                          .lse = lse,
-                          .dq = query_view(dx, layout),
-                          .dk = gradients.k,
-                          .dv = gradients.v,
-                          .sequences = kept,
-                          .window = window,
-                          .scale = scale,
-                          .soft_cap = soft_cap,
-                          .sinks = sink_scores,
-                          .dsinks = dsinks});
-      if (dsinks_of) {
-        const GradientTarget into = dsinks_of->target();
-        if (into.accumulate)
-          accumulate({.x = dsinks, .out = into.tensor});
-        else
-          cast({dsinks, into.tensor});
-      }
-      if (keys.defined())
-        quench::unpermute_tokens({.y = gradients.fused, .rows = keys.readers, .out = key_value_columns(dx, layout)});
-      if (dqkv) dqkv->contribute(dx);
-    };
+    return
+        [in, layout, heads_shape, lse, scale, window, soft_cap, keys, sink_scores, result = out.value(),
+         kept = std::move(sequences), dqkv = qkv.gradient(), dsinks_of = sinks.gradient(), dout_of = out.gradient()] {
+          const MemoryScope backward_scope(MemoryCategory::activations);
+          const Tensor dx = Tensor::empty_like(in);
+          const KeyValues again = read_key_values(in, layout, keys), gradients = make_key_values(dx, layout, keys);
+          const Tensor dsinks = dsinks_of ? Tensor::empty_like(sink_scores) : Tensor();
+          attention_backward({.dout = dout_of->value().view(heads_shape),
+                              .q = query_view(in, layout),
+                              .k = again.k,
+                              .v = again.v,
+                              .out = result.view(heads_shape),
+                              .lse = lse,
+                              .dq = query_view(dx, layout),
+                              .dk = gradients.k,
+                              .dv = gradients.v,
+                              .sequences = kept,
+                              .window = window,
+                              .scale = scale,
+                              .soft_cap = soft_cap,
+                              .sinks = sink_scores,
+                              .dsinks = dsinks});
+          if (dsinks_of) {
+            const GradientTarget into = dsinks_of->target();
+            if (into.accumulate)
+              accumulate({.x = dsinks, .out = into.tensor});
+            else
+              cast({dsinks, into.tensor});
+          }
+          if (keys.defined()) add_up_key_values(gradients.fused, layout, keys, dx);
+          if (dqkv) dqkv->contribute(dx);
+        };
   });
   if (recorded) out.set_saved_by_producer();
   return out;

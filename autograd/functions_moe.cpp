@@ -134,6 +134,15 @@ Tensor gradient_of_terms(const CountedTokens& counted, const RoutingOptions& opt
   return gradient;
 }
 
+// Counts by which the terms weigh experts: of all parts, scaled to the tokens of this one.
+Tensor counts_of_terms(const Tensor& own, const RoutingOptions& options) {
+  if (options.exchange == nullptr || options.terms.balance == 0.0f) return own;
+  const Tensor counts = own.clone();
+  options.exchange->sum(counts);
+  quench::scale({.x = counts, .factor = options.part});
+  return counts;
+}
+
 }  // namespace
 
 Routing route(const Variable& logits, const RoutingOptions& options) {
@@ -149,10 +158,13 @@ Routing route(const Variable& logits, const RoutingOptions& options) {
   result.rows = sort_tokens(chosen, experts, options.alignment);
   const bool all = !options.counted.pairs.defined();
   result.counted = all ? CountedTokens{in, chosen, result.rows.counts} : count_tokens(in, options);
+  CountedTokens counted_by_terms = result.counted;
+  counted_by_terms.counts = counts_of_terms(result.counted.counts, options);
   Tape::record("route", {logits}, std::array{&result.weights}, [&] {
     RoutingOptions saved = options;
     saved.bias = Tensor();
-    return [in, chosen, all, counted = result.counted, saved, dlogits = logits.gradient(),
+    saved.terms = {.balance = options.part * options.terms.balance, .z = options.part * options.terms.z};
+    return [in, chosen, all, counted = counted_by_terms, saved, dlogits = logits.gradient(),
             dweights_of = result.weights.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor gradient = Tensor::empty(in.shape(), DType::f32, in.device());

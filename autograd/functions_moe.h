@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "autograd/sequence_exchange.h"
 #include "autograd/tape.h"
 #include "core/ops/experts/router.h"
 
@@ -53,6 +54,10 @@ struct RoutingOptions {
   RouterTerms terms;           // added to the gradient of the logits; not part of the tape's root value
   // Tokens of `terms`, and of Routing::counted: of select_tokens(). Without pairs: all.
   TokenPermutation counted{};
+  // Ranks with the other parts of the sequences, over whose tokens `terms` are means; `part`: share of the counted
+  // tokens that are here, may be 0. Null: sequences are whole.
+  const SequenceExchange* exchange = nullptr;
+  float part = 1.0f;
 };
 
 // Top-k experts and their weights (core/ops/experts/router.h).

@@ -82,6 +82,10 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     gathers_after_head_ = true;
     head->when_ready([this] { layer_unit(layers_ - 1).sharded->weights().gather(Phase::backward); });
   }
+  if (options_.context != nullptr && options_.context->size() > 1) {
+    exchange_ = std::make_unique<ContextExchange>(options_.context, clock);
+    model_.set_sequence_exchange(exchange_.get());
+  }
   hooks_.before_forward = [this](std::int64_t layer) { before_forward(layer); };
   hooks_.after_forward = [this](std::int64_t layer) { after_forward(layer); };
   hooks_.before_backward = [this](std::int64_t layer) { before_backward(layer); };
@@ -104,6 +108,7 @@ void ShardedModel::share_experts() {
 
 ShardedModel::~ShardedModel() {
   model_.remove_unit_hooks(&hooks_);
+  if (exchange_) model_.set_sequence_exchange(nullptr);
   model_.visit([](const std::string&, nn::Module& module) {
     if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);
   });

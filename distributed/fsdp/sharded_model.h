@@ -1,6 +1,7 @@
 #pragma once
 // FSDP / HSDP on a replicate x shard mesh (Rajbhandari et al. 2020, ZeRO; Zhao et al. 2023, PyTorch FSDP). Parameters,
-// gradients and optimizer state are sharded; each rank trains on its own sequences.
+// gradients and optimizer state are sharded; each rank trains on its own sequences, or its parts of those that it
+// shares with the ranks of a context group.
 //
 // Units (nn::CausalLm::units) are all-gathered one ahead and resharded after use. Gradients, sums over all ranks'
 // sequences, are reduce-scattered, overlapped with the backward pass, and all-reduced over replicas once a step.
@@ -14,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "distributed/context/context_exchange.h"
 #include "distributed/experts/expert_parallel_dispatcher.h"
 #include "distributed/fsdp/fsdp_unit.h"
 #include "nn/decoder/causal_lm.h"
@@ -32,6 +34,8 @@ struct ShardedModelOptions {
   // Null: no expert parallelism.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
   bool mxfp8_rows = false;  // token all-to-all in MXFP8
+  // Ranks of the shard group with parts of the same sequences; null: sequences are whole.
+  std::shared_ptr<ProcessGroup> context;
 };
 
 class ShardedModel {
@@ -106,6 +110,7 @@ class ShardedModel {
   std::int64_t layers_, all_layers_;  // decoder layers; with MTP layers
   std::shared_ptr<FsdpContext> shared_;
   std::unique_ptr<ExpertParallelDispatcher> dispatcher_;  // null: no expert parallelism
+  std::unique_ptr<ContextExchange> exchange_;             // null: no context parallelism
   std::vector<Unit> units_;
   std::vector<Unit*> head_units_;
   std::deque<Unit*> reducing_;

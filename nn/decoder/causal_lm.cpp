@@ -166,6 +166,7 @@ std::vector<Variable> CausalLm::mtp_hidden(Variable hidden, std::span<const MtpI
     begin_unit(unit, context);
     const Variable embedding = scaled_embedding(model_.embed_tokens.forward(inputs[i].ids));
     own.counted_rows = inputs[i].rows;
+    own.part = inputs[i].part;
     const auto [residual, delta] = run_mtp(layer, embedding, hidden, own);
     const RmsNorm& norm = layer.head_norm();
     hidden = autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second;

@@ -29,6 +29,7 @@ class CausalLm final : public Module {
     Tensor ids;  // i32 [N], tokens i + k
     // Rows that have such a token (ForwardContext::counted_rows); without pairs: all.
     autograd::TokenPermutation rows;
+    float part = 1.0f;  // ForwardContext::part
   };
   [[nodiscard]] std::vector<Variable> mtp_hidden(Variable hidden, std::span<const MtpInput> inputs,
                                                  const ForwardContext& context) const;
@@ -50,6 +51,10 @@ class CausalLm final : public Module {
   // With sequences whose first keys are those of other rows; `positions` continue theirs.
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences,
                                             std::span<const SharedPrefix> prefixes, const Tensor& positions) const;
+
+  // Exchange of parts of sequences with other ranks; null: sequences are whole. Must outlive the model's passes.
+  void set_sequence_exchange(const autograd::SequenceExchange* exchange) noexcept { sequence_exchange_ = exchange; }
+  [[nodiscard]] const autograd::SequenceExchange* sequence_exchange() const noexcept { return sequence_exchange_; }
 
   // KV caches of the model; by default in its dtype.
   void set_kv_cache(KvCacheElements elements) { kv_cache_ = std::move(elements); }
@@ -122,6 +127,7 @@ class CausalLm final : public Module {
   std::optional<Linear> lm_head_;
   std::vector<std::unique_ptr<AddedHead>> added_heads_;
   std::vector<const UnitHooks*> unit_hooks_;
+  const autograd::SequenceExchange* sequence_exchange_ = nullptr;
   mutable LayerRotations rotations_;
   KvCacheElements kv_cache_;
 };

@@ -125,7 +125,9 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
                                        .alignment = dispatcher_ != nullptr ? 1 : alignment(x.value().device()),
                                        .bias = bias.value(),
                                        .terms = context.router_terms,
-                                       .counted = counts ? context.counted_rows : autograd::TokenPermutation{}});
+                                       .counted = counts ? context.counted_rows : autograd::TokenPermutation{},
+                                       .exchange = context.keys.exchange,
+                                       .part = context.part});
   }
   if (const autograd::CountedTokens& counted = routing.counted;
       context.expert_load != nullptr && counted.logits.size(0) > 0)

@@ -50,6 +50,9 @@ struct ForwardContext {
   autograd::Recompute recompute = autograd::Recompute::none;
   autograd::ActivationPolicy activations;
   RouterTerms router_terms;
+  // Share of the whole batch's counted rows, where sequences are in parts (keys.exchange): router_terms are means over
+  // the whole.
+  float part = 1.0f;
   ExpertLoad* expert_load = nullptr;
   // Rows that expert_load and router_terms count (autograd::select_tokens()): no padding. Without pairs: all.
   autograd::TokenPermutation counted_rows;
