@@ -107,7 +107,9 @@ class BatchLoader::Worker {
   std::optional<Batch> make_next() {
     const std::uint64_t end = options_.end_sample.value_or(~std::uint64_t{0});
     if (step_ >= end) return std::nullopt;
-    Batch batch = make_batch(*dataset_, geometry_, options_.device, geometry_.first_sample(step_, micro_step_), end);
+    Batch batch =
+        part_of(make_batch(*dataset_, geometry_, options_.device, geometry_.first_sample(step_, micro_step_), end),
+                options_.part, options_.device);
     if (++micro_step_ == geometry_.accumulation_steps()) {
       micro_step_ = 0;
       step_ += global_batch();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/tensor/tensor.h"
+#include "data/sampling/batch_part.h"
 #include "data/sampling/dataset.h"
 
 namespace quench {
@@ -22,7 +23,19 @@ struct Batch {
   std::uint64_t first_sample = 0;  // number of row 0; rows are consecutive
   std::vector<AnswerPair> pairs{};
   std::vector<SharedPrefix> prefixes{};  // beginnings of second answers
+  // Not null: a part of a longer batch. T is that of the part, `sequences` are pieces of the whole's, whose keys are
+  // BatchPart::keys, `pairs` are those of the whole, with its numbers of sequences, and there are no prefixes.
+  std::shared_ptr<const BatchPart> part{};
 };
+
+// The batch of which `batch` is a part, or itself.
+[[nodiscard]] inline const Batch& whole_of(const Batch& batch) noexcept {
+  return batch.part ? *batch.part->whole : batch;
+}
+// Counts of a batch of which every part has all belong to one of them.
+[[nodiscard]] inline bool is_first_part(const Batch& batch) noexcept {
+  return !batch.part || batch.part->part.index == 0;
+}
 
 // Range of samples, device and prefetch depth of a BatchLoader.
 struct LoaderOptions {
@@ -32,6 +45,7 @@ struct LoaderOptions {
   std::optional<std::uint64_t> end_sample{};
   Device device{};           // GPU: pinned memory
   std::size_t prefetch = 4;  // 0: no thread
+  SequencePart part{};       // made of each batch; BatchSplit counts ranks with different rows
 };
 
 // Micro-batches of this rank in order. For one thread; a second thread prefetches.
