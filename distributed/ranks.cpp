@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <optional>
 
 namespace quench::distributed {
@@ -68,37 +69,39 @@ void reduce_numbers(ProcessGroup& group, std::span<T> numbers, ReduceOp op, std:
 const std::shared_ptr<const Ranks>& Ranks::single() {
   static const std::shared_ptr<const Ranks> ranks = [] {
     const std::shared_ptr<ProcessGroup> group = single_group("single", {});
-    return std::make_shared<const Ranks>(Ranks{0, 1, group, group, group, group, group, group, group});
+    return std::make_shared<const Ranks>(Ranks{0, 1, {}, 1, group, group, group, group, group, group, group, group});
   }();
   return ranks;
 }
 
-Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, int expert) {
-  QUENCH_CHECK(shard * replicate == world->size(), "{} shards x {} replicas for {} ranks", shard, replicate,
-               world->size());
-  QUENCH_CHECK(expert >= 1 && shard % expert == 0, "experts on {} of {} shards", expert, shard);
-  Ranks ranks{world->rank(), world->size(), {}, {}, {}, {}, {}, {}, {}};
+Ranks make_ranks(const std::shared_ptr<World>& world, const MeshSizes& mesh) {
+  QUENCH_CHECK(mesh.world() == world->size(), "a mesh of {} ranks for {}", mesh.world(), world->size());
+  Ranks ranks{.rank = world->rank(), .size = world->size(), .mesh = mesh};
+  ranks.node_size = world->environment().local_world_size;
   ranks.world = {world, &world->all()};
   ranks.host = {world, &world->host()};
-  const auto group = [&](const std::string& name, int first, int count, int step) -> std::shared_ptr<ProcessGroup> {
-    if (count == ranks.size) return ranks.world;
+  struct Made {
     std::vector<int> members;
-    for (int i = 0; i < count; ++i) members.push_back(first + i * step);
-    return world->make_group(name, members);
+    std::shared_ptr<ProcessGroup> group;
   };
-  const int replica = ranks.rank / shard, part = ranks.rank % shard, of_copy = replica * shard;
-  ranks.shard = group(fmt::format("shard {}", replica), of_copy, shard, 1);
-  ranks.replicate = group(fmt::format("replicate {}", part), part, replicate, shard);
-  if (expert == 1) {
-    ranks.experts = single_group(fmt::format("experts {}", ranks.rank), world->device());
-    ranks.expert_shard = ranks.shard;
-  } else {
-    const int first = ranks.rank / expert * expert, place = part % expert;
-    ranks.experts =
-        expert == shard ? ranks.shard : group(fmt::format("experts {}", ranks.rank / expert), first, expert, 1);
-    ranks.expert_shard =
-        group(fmt::format("expert shard {} of {}", place, replica), of_copy + place, shard / expert, expert);
-  }
+  std::vector<int> everyone(static_cast<std::size_t>(ranks.size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  std::vector<Made> made{{std::move(everyone), ranks.world}};
+  const auto group = [&](std::string_view name) {
+    const MeshAxis axis = mesh_axis_of(mesh, name);
+    const std::vector<int> members = axis.ranks(ranks.rank);
+    const auto same = std::ranges::find(made, members, &Made::members);
+    if (same != made.end() && !axis.is_apart) return same->group;
+    std::shared_ptr<ProcessGroup> own =
+        world->make_group(fmt::format("{} {}", axis.group, axis.number(ranks.rank)), members);
+    if (!axis.is_apart) made.push_back({members, own});
+    return own;
+  };
+  ranks.shard = group(mesh_axis::kShard);
+  ranks.replicate = group(mesh_axis::kReplicate);
+  ranks.context = group(mesh_axis::kContext);
+  ranks.experts = group(mesh_axis::kExperts);
+  ranks.expert_shard = group(mesh_axis::kExpertShard);
   ranks.saving = world->make_host_group("saving");
   return ranks;
 }

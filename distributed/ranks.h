@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "distributed/mesh.h"
 #include "distributed/world.h"
 
 namespace quench::distributed {
@@ -16,8 +17,12 @@ namespace quench::distributed {
 struct Ranks {
   int rank = 0;
   int size = 1;
+  MeshSizes mesh{};
+  int node_size = 1;  // ranks of a node
   // Device groups: all ranks; one model replica; ranks with the same shard.
   std::shared_ptr<ProcessGroup> world, shard, replicate;
+  // Ranks that compute parts of the same sequences.
+  std::shared_ptr<ProcessGroup> context;
   // Within a replica: expert-parallel group, and ranks with the same experts. Without expert parallelism: this rank,
   // and `shard`.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
@@ -30,11 +35,13 @@ struct Ranks {
 
   [[nodiscard]] bool is_first() const noexcept { return rank == 0; }
   [[nodiscard]] bool is_single() const noexcept { return size == 1; }
+  // Among mesh.data() ranks that read different sequences.
+  [[nodiscard]] int data_rank() const noexcept { return rank / mesh.context; }
 };
 
-// Mesh: shards of a replica are consecutive ranks; within them, `expert` consecutive ranks form an expert-parallel
-// group. Requires shard * replicate == world size; `expert` divides `shard`. Collective.
-[[nodiscard]] Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, int expert = 1);
+// Groups of mesh_axes(), whose sizes multiply to the world size; equal groups are one, except where an axis is apart.
+// Collective.
+[[nodiscard]] Ranks make_ranks(const std::shared_ptr<World>& world, const MeshSizes& mesh);
 
 // All-gather of short texts, in rank order.
 [[nodiscard]] std::vector<std::string> exchange_texts(ProcessGroup& group, std::string_view mine,

@@ -1,9 +1,9 @@
 // One rank of the test of groups of GPUs:
 //   quench run --nproc-per-node gpu -- nccl_driver [dies | hangs]
-// Ends with status 0 when every operation gave what it should and gathered codes are those of the whole weights, else
-// with 1 and a message. Rank 0 prints what 256 MiB take. "dies": rank 1 ends with status 7 in the middle of an
-// all-gather, and the others must end with 1 within 10 s. "hangs": rank 1 never comes to an operation, and the others
-// must name it and end with 75 after 10 s.
+// Ends with status 0 when every operation gave what it should, gathered codes are those of the whole weights, and
+// sequences in parts have the loss and gradients of whole ones, else with 1 and a message. Rank 0 prints what 256 MiB
+// take. "dies": rank 1 ends with status 7 in the middle of an all-gather, and the others must end with 1 within 10 s.
+// "hangs": rank 1 never comes to an operation, and the others must name it and end with 75 after 10 s.
 
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 
 #include "core/system/log.h"
 #include "distributed/world.h"
+#include "tests/distributed/context_pass.h"
 #include "tests/distributed/gathered_codes.h"
 
 namespace quench::distributed {
@@ -144,12 +145,24 @@ int run(const std::string& fault) {
       collectives<bfloat16>(*world, count);
       collectives<std::int64_t>(*world, count);
     }
-    const Ranks ranks = make_ranks(world, world->size(), 1);
+    const Ranks ranks = make_ranks(world, {.shard = world->size()});
     for (const char* recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})
       for (const DType dtype : {DType::f32, DType::bf16})
         for (const char* sizes : {R"("hidden_size": 64, "intermediate_size": 144, "num_attention_heads": 4)",
                                   R"("hidden_size": 2048, "intermediate_size": 4112, "num_attention_heads": 16)"})
           testing::GatheredCodes{recipe, dtype, sizes}.check(ranks, device);
+    // Sequences in parts: attention of cuDNN and the program's own kernels, windows, sinks and soft caps.
+    for (const char* model :
+         {R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8,
+             "num_key_value_heads": 2, "head_dim": 64)",
+          R"("model_type": "gemma2", "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4,
+             "num_key_value_heads": 1, "head_dim": 64, "sliding_window": 70, "attn_logit_softcapping": 2)",
+          R"("model_type": "gpt_oss", "hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 4,
+             "num_key_value_heads": 1, "head_dim": 64, "sliding_window": 70, "num_local_experts": 4,
+             "num_experts_per_tok": 2)"}) {
+      testing::ContextPass{.model = model, .length = 768, .tolerance = 1e-4}.check(ranks, device);
+      testing::ContextPass{.model = model, .dtype = DType::bf16, .length = 768, .tolerance = 0.05}.check(ranks, device);
+    }
     speeds(*world);
     std::printf("rank %d of %d: all right\n", world->rank(), world->size());
     return 0;

@@ -19,6 +19,7 @@
 #include "distributed/equal_gpus.h"
 #include "distributed/group_timeouts.h"
 #include "distributed/world.h"
+#include "tests/distributed/context_pass.h"
 #include "tests/distributed/failing_gather.h"
 #include "tests/distributed/gathered_base.h"
 #include "tests/distributed/gathered_codes.h"
@@ -285,7 +286,7 @@ void different_configs(World& world, const Options&) {
 
 // Weights of float8 layers travel as codes: RECIPE DTYPE SIZE.
 void codes(const std::shared_ptr<World>& world, const Options& options) {
-  const Ranks ranks = make_ranks(world, world->size(), 1);
+  const Ranks ranks = make_ranks(world, {.shard = world->size()});
   testing::GatheredCodes test{.recipe = options[0], .dtype = options[1] == "bf16" ? DType::bf16 : DType::f32};
   // Rows that no number of processes divides; or chunks that travel alone.
   test.sizes = options[2] == "large"
@@ -297,19 +298,26 @@ void codes(const std::shared_ptr<World>& world, const Options& options) {
 // What a base in few bits consists of travels in its place: FORM DTYPE OPERATIONS, with the number of collective
 // operations for a layer.
 void base(const std::shared_ptr<World>& world, const Options& options) {
-  const Ranks ranks = make_ranks(world, world->size(), 1);
+  const Ranks ranks = make_ranks(world, {.shard = world->size()});
   testing::GatheredBase{
       .form = options[0], .dtype = options[1] == "bf16" ? DType::bf16 : DType::f32, .operations = std::stol(options[2])}
       .check(ranks, {});
 }
 
 void fails_to_give(const std::shared_ptr<World>& world, const Options& options) {
-  testing::fail_in_gather(make_ranks(world, world->size(), 1), std::stoi(options[0]));
+  testing::fail_in_gather(make_ranks(world, {.shard = world->size()}), std::stoi(options[0]));
+}
+
+// Parts of sequences have the loss and gradients of whole ones: MODEL TOLERANCE.
+void context(const std::shared_ptr<World>& world, const Options& options) {
+  const Ranks ranks = make_ranks(world, {.context = world->size()});
+  testing::ContextPass{.model = options[0], .length = 12 * world->size(), .tolerance = std::stod(options[1])}.check(
+      ranks, {});
 }
 
 // However weights travel, and whatever a pass reads of them: the same bits.
 void passes(const std::shared_ptr<World>& world, const Options& options) {
-  const Ranks ranks = make_ranks(world, world->size(), 1);
+  const Ranks ranks = make_ranks(world, {.shard = world->size()});
   const recipes::Recipe& recipe = recipes::find_recipe(options[0]);
   for (const autograd::Recompute recompute :
        {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full})
@@ -340,7 +348,7 @@ int run(int count, char** arguments) {
                                                                              {"dies_at", dies_at},
                                                                              {"different_configs", different_configs}};
   const std::map<std::string, void (*)(const std::shared_ptr<World>&, const Options&)> of_ranks = {
-      {"codes", codes}, {"passes", passes}, {"base", base}, {"fails_to_give", fails_to_give}};
+      {"codes", codes}, {"context", context}, {"passes", passes}, {"base", base}, {"fails_to_give", fails_to_give}};
   const Environment environment = read_environment();
   init_logging(environment.rank);
   GroupOptions options = read_group_options();

@@ -49,6 +49,22 @@ TEST_P(Group, ManyOperationsAndTwoGroupsRunAtOnce) {
   ranks.expect_success();
 }
 
+TEST_P(Group, PartsOfSequencesHaveTheGradientsOfWholeOnes) {
+  for (const std::string model :
+       {R"("model_type": "qwen3", "hidden_size": 24, "intermediate_size": 37, "num_attention_heads": 4,
+           "num_key_value_heads": 2, "head_dim": 6)",
+        R"("model_type": "gemma2", "hidden_size": 16, "intermediate_size": 20, "num_attention_heads": 4,
+           "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 5, "attn_logit_softcapping": 2)",
+        R"("model_type": "gpt_oss", "hidden_size": 16, "intermediate_size": 20, "num_attention_heads": 4,
+           "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 5, "num_local_experts": 4,
+           "num_experts_per_tok": 2)"}) {
+    SCOPED_TRACE(model);
+    Ranks ranks(GetParam());
+    ranks.start_all("context", {model, "2e-6"});
+    ranks.expect_success();
+  }
+}
+
 // Every recipe that has codes, in both types, on uneven rows.
 TEST_P(Group, GatheredCodesAreThoseOfTheWholeWeight) {
   for (const std::string recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})

@@ -18,12 +18,6 @@
 namespace quench {
 namespace {
 
-// "64 or 68"
-std::string nearest_multiples(std::int64_t number, std::int64_t unit) {
-  const std::int64_t below = number / unit * unit;
-  return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
-}
-
 void check_batch(Checker& checker) {
   if (!checker.usable({"training.global_batch_size", "training.micro_batch_size"})) return;
   const TrainingSection& training = checker.config().training;
@@ -279,16 +273,12 @@ void check_gradient_rounding(Checker& checker) {
                    "stochastic, but recipe.high_precision_gemms leaves no GEMM with quantized gradients");
 }
 
-void check_parallel(Checker& checker) {
-  if (checker.usable({"parallel.shard"}) && checker.config().parallel.shard == 0)
-    checker.report("parallel.shard", "0 processes cannot hold a model; -1 means all");
-  if (checker.usable({"parallel.reduce_dtype", "training.dtype"}) &&
-      checker.config().parallel.reduce_dtype == DType::bf16 && checker.config().training.dtype == DType::f32)
-    checker.report("parallel.reduce_dtype",
-                   "bf16, but with training.dtype f32 gradients are f32; change one of the two");
-}
-
 }  // namespace
+
+std::string nearest_multiples(std::int64_t number, std::int64_t unit) {
+  const std::int64_t below = number / unit * unit;
+  return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+}
 
 void check_training(Checker& checker) {
   const TrainingSection& training = checker.config().training;
@@ -313,7 +303,6 @@ void check_training(Checker& checker) {
   check_scaling(checker);
   check_recipe_steps(checker);
   check_quantization_aware(checker);
-  check_parallel(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;
   if (training.on_nonfinite == NonfinitePolicy::rollback &&
       checker.usable({"training.on_nonfinite", "checkpoint.enable", "checkpoint.interval"}) &&
@@ -329,6 +318,7 @@ std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOp
   check_model(checker);
   check_data(checker);
   check_training(checker);
+  check_parallel(checker);
   check_outputs(checker);
   check_export(checker);
   check_adapters(checker);

@@ -10,10 +10,14 @@ namespace quench {
 // <run.folder>/model of an earlier start, else empty: fallback for a missing model folder or tokenizer.
 [[nodiscard]] std::string kept_model_part(const RunConfig& config);
 
+// Positive multiples of `unit` next to `number`: "64 or 68".
+[[nodiscard]] std::string nearest_multiples(std::int64_t number, std::int64_t unit);
+
 void check_model(Checker& checker);
 void check_data(Checker& checker);
 void check_training(Checker& checker);
 void check_outputs(Checker& checker);
+void check_parallel(Checker& checker);
 void check_export(Checker& checker);
 void check_adapters(Checker& checker);
 // Each section of an objective by its own check, and that there is one at most.

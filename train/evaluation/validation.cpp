@@ -60,9 +60,10 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
   if (options.batches > 0)
     rows = std::min(rows, static_cast<std::uint64_t>(options.batches * options.micro_batch_size));
   const distributed::Ranks& ranks = *options.ranks;
-  const BatchSplit geometry{options.micro_batch_size, options.micro_batch_size * ranks.size, ranks.rank, ranks.size};
+  const BatchSplit geometry{options.micro_batch_size, options.micro_batch_size * ranks.mesh.data(), ranks.data_rank(),
+                            ranks.mesh.data()};
   const Device device = model.options().device;
-  BatchLoader loader(std::move(data), geometry, {.end_sample = rows, .device = device});
+  BatchLoader loader(std::move(data), geometry, {.end_sample = rows, .device = device, .part = sequence_part(ranks)});
   EvaluationMetrics metrics;
   metrics.name = kValidation;
   Sums sums;

@@ -6,7 +6,8 @@ const ChoiceTable<ObjectiveEntry>& objective_table() {
   // In the order of their config sections.
   static const ChoiceTable<ObjectiveEntry> table("objective", {{.name = "cross_entropy",
                                                                 .summary = "next-token cross-entropy",
-                                                                .trains = [](const RunConfig&) { return false; }},
+                                                                .trains = [](const RunConfig&) { return false; },
+                                                                .takes_parts = true},
                                                                mtp_entry(),
                                                                distillation_entry(),
                                                                preference_entry(),

@@ -50,6 +50,18 @@ const nn::WeightOffloader* offloaded_teacher(const RunSession& session) {
   return objective != nullptr ? objective->weight_offloader() : nullptr;
 }
 
+// Tokens of a micro-batch on one rank.
+std::int64_t micro_batch_tokens(const RunConfig& config) {
+  return config.training.micro_batch_size * config.data.seq_len / config.parallel.context;
+}
+
+// Ids, labels and positions; of a part also those of the whole, its tokens, keys and two readers of each key.
+std::int64_t host_batch_bytes(const RunConfig& config) {
+  const std::int64_t whole = config.training.micro_batch_size * config.data.seq_len * 4,
+                     parts = config.parallel.context;
+  return parts == 1 ? 3 * whole : 3 * whole + 4 * (whole / parts) + (whole + whole / (2 * parts)) + 2 * whole;
+}
+
 // Memory traffic over a quantized base in a micro-batch: each weight is used by forward and dgrad.
 double base_bytes(const RunConfig& config, const ModelSetup& setup, double recomputed) {
   if (!setup.base) return 0;
@@ -77,7 +89,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   work.attention_flops_per_token =
       model.training_flops_per_token(config.data.seq_len) - model.training_flops_per_token(0);
   if (config.training.activation_checkpoint == TrainingSection::ActivationCheckpoint::full) work.recomputed = 1;
-  work.tokens = static_cast<double>(config.training.micro_batch_size * config.data.seq_len * micro_batches);
+  work.tokens = static_cast<double>(micro_batch_tokens(config) * micro_batches);
   add_activation_work(model, e.flops_per_token, work.tokens, work);
   work.base_bytes = base_bytes(config, setup, work.recomputed) * static_cast<double>(micro_batches);
   // Parameters and moments: read and written; gradients: read for norm and update.
@@ -88,8 +100,9 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
                            static_cast<double>(byte_size(e.ranks > 1 ? config.parallel.reduce_dtype
                                                                      : config.training.grad_dtype.value_or(e.dtype)));
   // The embedding is all-gathered first, its gradient reduced last.
-  const double sent = static_cast<double>(model.vocab_size * model.hidden_size * (e.shard - 1)) /
-                      static_cast<double>(std::max<std::int64_t>(e.shard, 1));
+  const std::int64_t copy = std::max<std::int64_t>(e.mesh.copy(), 1);
+  const double sent =
+      static_cast<double>(model.vocab_size * model.hidden_size * (copy - 1)) / static_cast<double>(copy);
   work.first_bytes = sent * static_cast<double>(byte_size(config.training.dtype));
   work.last_bytes = sent * static_cast<double>(byte_size(config.parallel.reduce_dtype));
   (config.optimizer.offload_streamed ? work.streamed_bytes : work.state_bytes) =
@@ -114,7 +127,7 @@ std::string gpu_name(Device target, const Cluster& cluster) {
 }
 
 std::int64_t micro_batches(const RunConfig& config) {
-  return accumulation_steps(config, config.parallel.ranks);
+  return accumulation_steps(config, config.parallel.data_ranks());
 }
 
 // What the config alone says.
@@ -125,13 +138,14 @@ RunEstimate planned_run(const ResolvedConfig& resolved, const Cluster& cluster) 
   e.recipe = config.recipe.name;
   e.recipe_assumed = resolved.choice().has_value();
   e.ranks = config.parallel.ranks;
-  e.shard = shard_ranks(config);
+  e.mesh = mesh_sizes(config);
+  e.shard = e.mesh.shard;
   e.replicate = config.parallel.replicate;
+  e.context = config.parallel.context;
   e.expert = config.parallel.expert;
   e.dtype = config.training.dtype;
   e.tokens_per_step = global_batch_size(config) * config.data.seq_len;
-  e.data_bytes =
-      (micro_batches(config) + config.data.prefetch) * config.training.micro_batch_size * config.data.seq_len * 3 * 4;
+  e.data_bytes = (micro_batches(config) + config.data.prefetch) * host_batch_bytes(config);
   e.memory_limit = parse_memory_size(config.training.memory_limit).value_or(0);
   return e;
 }
@@ -151,8 +165,7 @@ void add_stages(RunSession& session, RunEstimate& e) {
   }
   const LmHeadLossOptions loss = session.loss();
   if (session.objective()->has_second_logits())
-    e.teacher_logits_bytes = std::min(loss.chunk_rows, config.training.micro_batch_size * config.data.seq_len) *
-                             session.model_config().vocab_size *
+    e.teacher_logits_bytes = std::min(loss.chunk_rows, micro_batch_tokens(config)) * session.model_config().vocab_size *
                              static_cast<std::int64_t>(byte_size(loss.f32_logits ? DType::f32 : e.dtype));
   session.add_step();
 }
@@ -165,6 +178,7 @@ void simulate_step(RunSession& session, std::int64_t count, std::int64_t number,
   for (std::int64_t i = 0; i < count; ++i) {
     Batch& batch = batches.emplace_back(meta_batch(config.training.micro_batch_size, config.data.seq_len));
     if (runtime.arrange != nullptr) runtime.arrange(config, batch);
+    batch = part_of(std::move(batch), sequence_part(session.ranks()));
   }
   if (Objective* objective = session.objective()->training(); objective != nullptr) {
     const SamplingBytes sampling = objective->plan_batches(micro_batches(config) * config.training.micro_batch_size);
@@ -210,6 +224,7 @@ std::vector<GroupTraffic> step_traffic(RunSession& session, std::int64_t simulat
   }
   e.gather_bytes = bytes_of(traffic.gathers);
   e.reduce_bytes = bytes_of(traffic.sums);
+  e.context_bytes = waited_bytes(traffic.gathers) + waited_bytes(traffic.sums);
   e.exchange_bytes = bytes_of(traffic.exchanges);
   return traffic.overlapped();
 }
@@ -224,7 +239,7 @@ void add_model(const RunSession& session, RunEstimate& e) {
   std::int64_t width = 0;
   for (const nn::BlockSpec& block : model.blocks) width = std::max(width, block.feed_forward.active_width());
   e.offload_bytes = in_work * activation_policy(config, model).count(autograd::SavePolicy::offload) *
-                    config.training.micro_batch_size * config.data.seq_len * 2 * width *
+                    micro_batch_tokens(config) * 2 * width *
                     static_cast<std::int64_t>(byte_size(config.training.dtype));
   e.state_offload_bytes = session.step()->offloaded_state_bytes();
   e.parameters = model.parameter_count();

@@ -7,6 +7,7 @@
 
 #include "core/json/json.h"
 #include "core/memory/allocator.h"
+#include "distributed/mesh.h"
 #include "train/config/resolved_config.h"
 #include "train/plan/step_time.h"
 #include "train/plan/training_flops.h"
@@ -51,9 +52,12 @@ struct RunEstimate {
   std::int64_t ranks = 1;
   std::int64_t shard = 1;
   std::int64_t replicate = 1;
+  std::int64_t context = 1;
   std::int64_t expert = 1;
+  distributed::MeshSizes mesh;
   std::int64_t gather_bytes = 0;    // per rank and step: weight all-gathers
   std::int64_t reduce_bytes = 0;    // gradient reduce-scatters
+  std::int64_t context_bytes = 0;   // keys, values and their gradients in context groups
   std::int64_t exchange_bytes = 0;  // expert-parallel all-to-all, with balanced loads
   Cluster cluster;                  // cluster of the prediction in `time`
   std::optional<StepTime> time;     // step time on the GPU, if its rates are known

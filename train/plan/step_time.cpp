@@ -109,10 +109,15 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
         .ranks = work.exchange_ranks, .calls = 1, .bytes = static_cast<std::int64_t>(work.exchange_bytes)};
     time.exchange = communication_seconds(rates, cluster, exchange);
   }
-  double sent = 0;
+  double sent = 0, waited = 0;
   GroupTraffic first, last;
   for (const GroupTraffic& group : traffic) {
-    time.communication += communication_seconds(rates, cluster, group);
+    const double seconds = communication_seconds(rates, cluster, group);
+    time.communication += seconds;
+    if (group.waits) {
+      waited += seconds;
+      continue;
+    }
     sent += static_cast<double>(group.bytes);
     if (group.reduces)
       last = group;
@@ -127,7 +132,8 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
   const double ends = communication_seconds(rates, cluster, first) + communication_seconds(rates, cluster, last);
   // The update waits for the last reduction and is not overlapped.
   const double beside = time.computation() - time.update;
-  time.exposed = std::min(ends, time.communication) + std::max(0.0, time.communication - ends - beside);
+  const double overlapped = time.communication - waited;
+  time.exposed = waited + std::min(ends, overlapped) + std::max(0.0, overlapped - ends - beside);
   return time;
 }
 

@@ -35,6 +35,7 @@ struct GroupTraffic {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;  // bytes per rank
   bool reduces = false;
+  bool waits = false;  // nothing computes meanwhile
 };
 
 // Forward pass of a teacher or reference, in high precision, in every micro-batch.

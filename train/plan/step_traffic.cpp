@@ -8,12 +8,12 @@ namespace {
 
 // Groups may coincide.
 std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
-  return {ranks.world, ranks.shard, ranks.replicate, ranks.experts, ranks.expert_shard};
+  return {ranks.world, ranks.shard, ranks.replicate, ranks.context, ranks.experts, ranks.expert_shard};
 }
 
 }  // namespace
 
-std::vector<GroupTraffic> StepTraffic::overlapped() const {
+std::vector<GroupTraffic> StepTraffic::transfers() const {
   std::vector<GroupTraffic> all;
   for (const auto& groups : {gathers, sums})
     for (const GroupTraffic& group : groups)
@@ -30,7 +30,8 @@ StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluste
   StepTraffic all;
   for (const auto& group : device_groups(ranks)) {
     GroupTraffic gathers{.ranks = group->size(),
-                         .neighbours = group != ranks.replicate || ranks.size <= cluster.node_size};
+                         .neighbours = group != ranks.replicate || ranks.size <= cluster.node_size,
+                         .waits = group == ranks.context};
     GroupTraffic sums = gathers, exchanges = gathers;
     sums.reduces = true;
     const distributed::TrafficByKind& kinds = group->traffic();
@@ -50,7 +51,15 @@ StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluste
 
 std::int64_t bytes_of(const std::vector<GroupTraffic>& groups) {
   std::int64_t bytes = 0;
-  for (const GroupTraffic& group : groups) bytes += group.bytes;
+  for (const GroupTraffic& group : groups)
+    if (!group.waits) bytes += group.bytes;
+  return bytes;
+}
+
+std::int64_t waited_bytes(const std::vector<GroupTraffic>& groups) {
+  std::int64_t bytes = 0;
+  for (const GroupTraffic& group : groups)
+    if (group.waits) bytes += group.bytes;
   return bytes;
 }
 

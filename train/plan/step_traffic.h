@@ -14,7 +14,7 @@ struct StepTraffic {
   std::vector<GroupTraffic> gathers, sums, exchanges;
 
   // All-gathers and reductions of groups that have any.
-  [[nodiscard]] std::vector<GroupTraffic> overlapped() const;
+  [[nodiscard]] std::vector<GroupTraffic> transfers() const;
 };
 
 void reset_traffic(const distributed::Ranks& ranks);
@@ -24,6 +24,8 @@ void reset_traffic(const distributed::Ranks& ranks);
 // Traffic of a step of `count` micro-batches, from those of `simulated` and of one less: inner ones are identical.
 void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t simulated, std::int64_t count);
 
+// Of groups that overlap with computation, and of those that wait.
 [[nodiscard]] std::int64_t bytes_of(const std::vector<GroupTraffic>& groups);
+[[nodiscard]] std::int64_t waited_bytes(const std::vector<GroupTraffic>& groups);
 
 }  // namespace quench

@@ -173,10 +173,15 @@ std::string batch_lines(const RunSession& session, std::int64_t steps) {
     const RunEstimate estimate = estimate_run(session.resolved(), options.device);
     constexpr double kMib = 1 << 20;
     text += fmt::format(
-        "processes: {}, shard {} x replicate {}; each needs {:.1f} MiB at the peak and sends {:.1f} MiB of weights and "
-        "{:.1f} MiB of gradients a step\n",
-        estimate.ranks, estimate.shard, estimate.replicate, static_cast<double>(estimate.total_bytes) / kMib,
-        static_cast<double>(estimate.gather_bytes) / kMib, static_cast<double>(estimate.reduce_bytes) / kMib);
+        "processes: {}; each needs {:.1f} MiB at the peak and sends {:.1f} MiB of weights{} and {:.1f} MiB of "
+        "gradients "
+        "a step\n{}",
+        describe_sizes(estimate.mesh), static_cast<double>(estimate.total_bytes) / kMib,
+        static_cast<double>(estimate.gather_bytes) / kMib,
+        estimate.context > 1
+            ? fmt::format(", {:.1f} MiB of keys and values", static_cast<double>(estimate.context_bytes) / kMib)
+            : "",
+        static_cast<double>(estimate.reduce_bytes) / kMib, describe_mesh(estimate.mesh, session.ranks().node_size));
   }
   const TrainingFlops flops = training_flops(session.setup(), config.data.seq_len);
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),

@@ -130,14 +130,15 @@ void Trainer::Run::plan_steps() {
 }
 
 void Trainer::Run::open_loader() {
-  const BatchSplit geometry{config.training.micro_batch_size, global_batch_size(config), ranks->rank,
-                            config.parallel.ranks};
+  const BatchSplit geometry{config.training.micro_batch_size, global_batch_size(config), ranks->data_rank(),
+                            config.parallel.data_ranks()};
   loader = std::make_unique<BatchLoader>(
       inputs.data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
                     .end_sample = end_sample(config, *inputs.data.train).value_or(UINT64_MAX),
                     .device = device,
-                    .prefetch = static_cast<std::size_t>(std::max<std::int64_t>(1, config.data.prefetch))});
+                    .prefetch = static_cast<std::size_t>(std::max<std::int64_t>(1, config.data.prefetch)),
+                    .part = sequence_part(*ranks)});
   timer = std::make_unique<StepTimer>(progress.step, steps);
 }
 

@@ -51,7 +51,7 @@ bool Trainer::Run::advance(SignalHandlers* signals) {
 
 std::vector<Batch> Trainer::Run::next_step_batches() {
   const bool reads_data = progress.step % steps_of_data(config) == 0;
-  const std::int64_t count = reads_data ? accumulation_steps(config, config.parallel.ranks) : 0;
+  const std::int64_t count = reads_data ? accumulation_steps(config, config.parallel.data_ranks()) : 0;
   std::vector<Batch> batches;
   for (std::int64_t i = 0; i < count; ++i) {
     std::optional<Batch> batch = loader->next();

@@ -79,7 +79,7 @@ ReaderOptions chat_options(const DataSection& data) {
 }
 
 std::int64_t global_batch_size(const RunConfig& config) {
-  return config.training.global_batch_size.value_or(config.training.micro_batch_size * config.parallel.ranks);
+  return config.training.global_batch_size.value_or(config.training.micro_batch_size * config.parallel.data_ranks());
 }
 
 void require_vocabulary(const RunConfig& config, const nn::ModelConfig& model, const Tokenizer* tokenizer) {
@@ -141,7 +141,7 @@ std::string validation_warning(const RunConfig& config, const DataSetup& data) {
 std::string fit_batch(RunConfig& config, const Dataset& train) {
   TrainingSection& training = config.training;
   const auto rows = static_cast<std::int64_t>(train.row_count());
-  const std::int64_t ranks = config.parallel.ranks, wanted = global_batch_size(config);
+  const std::int64_t ranks = config.parallel.data_ranks(), wanted = global_batch_size(config);
   if (wanted <= rows) return {};
   training.micro_batch_size = std::min(training.micro_batch_size, std::max<std::int64_t>(1, rows / ranks));
   const std::int64_t unit = training.micro_batch_size * ranks;

@@ -47,8 +47,8 @@ std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
 
 nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
   const ParallelSection& parallel = config.parallel;
-  const bool single =
-      accumulation_steps(config, parallel.ranks) == 1 && (parallel.ranks == 1 || parallel.reduce_dtype == DType::bf16);
+  const bool single = accumulation_steps(config, parallel.data_ranks()) == 1 &&
+                      (parallel.ranks == 1 || parallel.reduce_dtype == DType::bf16);
   nn::ParameterOptions options;
   options.dtype = config.training.dtype;
   options.grad_dtype = config.training.grad_dtype.value_or(single ? config.training.dtype : DType::f32);
@@ -75,8 +75,8 @@ MxScaleMode mx_scale_mode(std::string_view name) {
 constexpr std::int64_t kFewTokens = 4096;
 
 bool keeps_weights(const RunConfig& config) {
-  const bool few = config.training.micro_batch_size * config.data.seq_len <= kFewTokens;
   const ParallelSection& parallel = config.parallel;
+  const bool few = config.training.micro_batch_size * config.data.seq_len / parallel.context <= kFewTokens;
   // With float8 all-gather the owning rank casts.
   const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate;
   // Kept codes would outweigh a base in few bits.
@@ -85,7 +85,7 @@ bool keeps_weights(const RunConfig& config) {
   const bool costly =
       config.recipe.name != kAutoRecipe && recipes::find_recipe(config.recipe.name).has_key("gguf_scheme");
   return config.recipe.keep_weights.value_or(
-      costly || (few && !gathers_codes && !packed && accumulation_steps(config, parallel.ranks) > 1));
+      costly || (few && !gathers_codes && !packed && accumulation_steps(config, parallel.data_ranks()) > 1));
 }
 
 std::shared_ptr<recipes::DelayedScaling> make_scaling(const RecipeSection& recipe) {

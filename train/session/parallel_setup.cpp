@@ -14,9 +14,14 @@
 
 namespace quench {
 
-std::int64_t shard_ranks(const RunConfig& config) {
+distributed::MeshSizes mesh_sizes(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
-  return parallel.shard == -1 ? parallel.ranks / parallel.replicate : parallel.shard;
+  const std::int64_t shard =
+      parallel.shard == -1 ? parallel.ranks / parallel.replicate / parallel.context : parallel.shard;
+  return {.replicate = static_cast<int>(parallel.replicate),
+          .shard = static_cast<int>(shard),
+          .context = static_cast<int>(parallel.context),
+          .expert = static_cast<int>(parallel.expert)};
 }
 
 void set_ranks(RunConfig& config, std::int64_t ranks) {
@@ -25,20 +30,28 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
   const auto refuse = [](const char* key, std::string reason) {
     throw ConfigError({{"", key, std::move(reason), ""}});
   };
-  if (parallel.shard == -1 && ranks % parallel.replicate != 0)
-    refuse("parallel.replicate", fmt::format("{} replicas of the model are not possible with {} process{}",
-                                             parallel.replicate, ranks, ranks == 1 ? "" : "es"));
-  if (shard_ranks(config) * parallel.replicate != ranks)
-    refuse(
-        "parallel.shard",
-        fmt::format("shard {} x replicate {} is {}, but the run has {} process{}; start as many, or leave shard at -1",
-                    parallel.shard, parallel.replicate, shard_ranks(config) * parallel.replicate, ranks,
-                    ranks == 1 ? "" : "es"));
-  if (shard_ranks(config) % parallel.expert != 0)
+  const std::string processes = fmt::format("{} process{}", ranks, ranks == 1 ? "" : "es");
+  if (ranks % parallel.context != 0)
+    refuse("parallel.context",
+           fmt::format("{} parts of each sequence are not possible with {}; start a multiple of {}, or lower it",
+                       parallel.context, processes, parallel.context));
+  if (parallel.shard == -1 && ranks % (parallel.replicate * parallel.context) != 0)
+    refuse("parallel.replicate",
+           fmt::format("{} replicas of the model{} are not possible with {}", parallel.replicate,
+                       parallel.context > 1 ? fmt::format(" x context {}", parallel.context) : "", processes));
+  const distributed::MeshSizes mesh = mesh_sizes(config);
+  if (mesh.world() != ranks)
+    refuse("parallel.shard",
+           fmt::format("shard {} x replicate {}{} is {}, but the run has {}; start as many, or leave shard at -1",
+                       parallel.shard, parallel.replicate,
+                       parallel.context > 1 ? fmt::format(" x context {}", parallel.context) : "", mesh.world(),
+                       processes));
+  if (mesh.copy() % parallel.expert != 0)
     refuse("parallel.expert",
-           fmt::format("{} does not divide the {} process{} that share a copy of the model (parallel.shard)",
-                       parallel.expert, shard_ranks(config), shard_ranks(config) == 1 ? "" : "es"));
-  (void)accumulation_steps(config, ranks);
+           fmt::format("{} does not divide the {} process{} that share a copy of the model (parallel.shard{})",
+                       parallel.expert, mesh.copy(), mesh.copy() == 1 ? "" : "es",
+                       parallel.context > 1 ? " x parallel.context" : ""));
+  (void)accumulation_steps(config, parallel.data_ranks());
   // Checkpoints record the step size, independent of the world size.
   if (ranks > 1) config.training.global_batch_size = global_batch_size(config);
 }
@@ -74,9 +87,7 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
   distributed::GroupOptions options = distributed::read_group_options();
   options.end_hanging_process = true;
   const std::shared_ptr<distributed::World> world = distributed::World::join(place, device, options);
-  auto ranks = std::make_shared<const distributed::Ranks>(
-      distributed::make_ranks(world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
-                              static_cast<int>(config.parallel.expert)));
+  auto ranks = std::make_shared<const distributed::Ranks>(distributed::make_ranks(world, mesh_sizes(config)));
   if (device.type == DeviceType::cuda) {
     const Backend& cuda = backend(device.type);
     distributed::require_equal_gpus(*ranks->host, {cuda.device_name(device), cuda.compute_capability(device)});
@@ -88,9 +99,7 @@ std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config)
   if (config.parallel.ranks == 1) return distributed::Ranks::single();
   const std::shared_ptr<distributed::World> world =
       distributed::World::planned(0, static_cast<int>(config.parallel.ranks));
-  return std::make_shared<const distributed::Ranks>(
-      distributed::make_ranks(world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
-                              static_cast<int>(config.parallel.expert)));
+  return std::make_shared<const distributed::Ranks>(distributed::make_ranks(world, mesh_sizes(config)));
 }
 
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) {
@@ -145,7 +154,8 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
           .base = base,
           .experts = ranks.experts,
           .expert_shard = ranks.expert_shard,
-          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::DispatchFormat::mxfp8});
+          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::DispatchFormat::mxfp8,
+          .context = ranks.context});
 }
 
 }  // namespace quench

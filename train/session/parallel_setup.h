@@ -14,8 +14,12 @@ namespace quench {
 // World size, and the default global batch size. Throws ConfigError if section parallel or the batch does not fit.
 void set_ranks(RunConfig& config, std::int64_t ranks);
 
-// For config.parallel.ranks.
-[[nodiscard]] std::int64_t shard_ranks(const RunConfig& config);
+// Sizes for config.parallel.ranks processes; their product differs where set_ranks() would refuse.
+[[nodiscard]] distributed::MeshSizes mesh_sizes(const RunConfig& config);
+// Ranks that share a copy of the model.
+[[nodiscard]] inline std::int64_t shard_ranks(const RunConfig& config) {
+  return mesh_sizes(config).copy();
+}
 
 // --device; with several GPUs per node, the GPU of the local rank.
 [[nodiscard]] Device device_of_rank(std::string_view name, const distributed::Environment& place);

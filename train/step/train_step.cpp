@@ -1,5 +1,7 @@
 #include "train/step/train_step.h"
 
+#include <algorithm>
+
 #include "core/device/trace_range.h"
 #include "core/ops/gemm.h"
 #include "core/ops/global_norm.h"
@@ -7,12 +9,17 @@
 namespace quench {
 namespace {
 
+// Tokens without padding.
+std::int64_t count_tokens(const Batch& batch) {
+  std::int64_t count = 0;
+  for (const SequenceRange& sequence : batch.sequences) count += sequence.q_length;
+  return count;
+}
+
 // Rows of the batch's sequences, on the device; without pairs if nothing is padded.
 autograd::TokenPermutation rows_without_padding(const Batch& batch, Device device) {
   const std::int64_t all = batch.input_ids.numel();
-  std::int64_t count = 0;
-  for (const SequenceRange& sequence : batch.sequences) count += sequence.q_length;
-  if (count == all) return {};
+  if (count_tokens(batch) == all) return {};
   std::vector<std::int32_t> rows;
   for (const SequenceRange& sequence : batch.sequences)
     for (std::int64_t row = sequence.q_begin; row < sequence.q_begin + sequence.q_length; ++row)
@@ -21,10 +28,6 @@ autograd::TokenPermutation rows_without_padding(const Batch& batch, Device devic
 }
 
 }  // namespace
-
-nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) {
-  return model.make_context(batch.sequences, batch.prefixes, batch.positions.view({batch.positions.numel()}));
-}
 
 TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options)
     : model_(model),
@@ -92,7 +95,11 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
   context.expert_load = expert_load_;
   if (const std::int64_t layers = model_.config().routed_layers(); layers > 0) {
     // Micro-batches are weighted by their share of the step's units.
-    const float share = scale * static_cast<float>(objective_->units(batch)) / static_cast<float>(layers);
+    const Batch& whole = whole_of(batch);
+    if (batch.part)
+      context.part =
+          static_cast<float>(count_tokens(batch)) / static_cast<float>(std::max<std::int64_t>(1, count_tokens(whole)));
+    const float share = scale * static_cast<float>(objective_->units(whole)) / static_cast<float>(layers);
     context.router_terms = {.balance = options_.router_terms.balance * share, .z = options_.router_terms.z * share};
     if (context.router_terms.wanted() || expert_load_ != nullptr)
       context.counted_rows = rows_without_padding(batch, device);

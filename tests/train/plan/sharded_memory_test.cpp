@@ -57,5 +57,20 @@ TEST(ShardedMemory, Float8HeadsReleaseTheGatheredWeight) {
   }
 }
 
+// Two processes share two sequences, or have one each: as many tokens. A layer's keys and values are gathered twice,
+// and their gradients reduced; buffers of a layer hold those of both parts.
+TEST(ShardedMemory, PartsOfSequencesNeedActivationsOfTheirTokens) {
+  const RunEstimate parts = planned("bf16", {"--parallel.context=2", "--training.global_batch_size=2"}),
+                    whole = planned("bf16", {"--training.micro_batch_size=1", "--training.global_batch_size=2"});
+  constexpr std::int64_t kOwnTokens = 8192, kKeysAndValues = 2 * 1024, kBf16 = 2, kDecoderLayers = 8;
+  constexpr std::int64_t kOwnBytes = kOwnTokens * kKeysAndValues * kBf16;
+  EXPECT_EQ(parts.context_bytes, 3 * kOwnBytes * kDecoderLayers);
+  EXPECT_EQ(whole.context_bytes, 0);
+  EXPECT_GE(parts.device.peak, whole.device.peak);
+  EXPECT_LE(parts.device.peak, whole.device.peak + 2 * 2 * 2 * kOwnBytes);  // keys and gradients, in two orders
+  ASSERT_TRUE(parts.time && whole.time);
+  EXPECT_GT(parts.time->exposed, whole.time->exposed + static_cast<double>(parts.context_bytes) / 300e9);
+}
+
 }  // namespace
 }  // namespace quench

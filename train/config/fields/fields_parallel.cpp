@@ -11,13 +11,16 @@ constexpr double kMaxRanks = 1 << 20;
 void add_parallel_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "parallel.shard", QUENCH_MEMBER(parallel.shard), between(-1, kMaxRanks), free,
-            "FSDP shard-group size: ranks over which parameters, gradients and optimizer state of one model copy are "
-            "sharded; -1: all processes / replicate.");
+            "FSDP: parts of the data of one copy of the model, over whose ranks (times context) parameters, gradients "
+            "and optimizer state are sharded; -1: all processes / replicate / context.");
   add_field(fields, "parallel.replicate", QUENCH_MEMBER(parallel.replicate), between(1, kMaxRanks), free,
             "HSDP replicas of the model; their gradients are all-reduced once a step.");
+  add_field(fields, "parallel.context", QUENCH_MEMBER(parallel.context), between(1, kMaxRanks), free,
+            "Context parallelism: ranks that share each sequence, for sequences whose activations one GPU cannot hold. "
+            "Twice this many must divide data.seq_len; replicate x shard x context is the number of processes.");
   add_field(fields, "parallel.expert", QUENCH_MEMBER(parallel.expert), between(1, kMaxRanks), free,
             "Expert-parallel size: ranks of a shard group that split the experts; tokens are exchanged by all-to-all. "
-            "Must divide parallel.shard and the number of experts.");
+            "Must divide parallel.shard x parallel.context and the number of experts.");
   add_field(fields, "parallel.expert_all_to_all", QUENCH_MEMBER(parallel.expert_all_to_all), any_value(), free,
             "Format of token rows and their gradients in the expert all-to-all: training.dtype, or MXFP8 (about half "
             "the bytes of bf16).");

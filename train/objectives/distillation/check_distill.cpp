@@ -120,6 +120,19 @@ void check_on_policy(Checker& checker) {
                    config.parallel.expert);
 }
 
+// Rows of sampled answers and of stored targets are whole sequences.
+void check_parts(Checker& checker) {
+  const RunConfig& config = checker.config();
+  const DistillSection& distill = *distill_section(config);
+  if (config.parallel.context == 1 || !checker.usable({"parallel.context", "distill.targets", "distill.on_policy"}))
+    return;
+  if (const char* key = !distill.targets.empty() ? "distill.targets"
+                        : distill.on_policy > 0  ? "distill.on_policy"
+                                                 : nullptr;
+      key != nullptr)
+    checker.report("parallel.context", "{}, but {} needs whole sequences; set it to 1", config.parallel.context, key);
+}
+
 }  // namespace
 
 void check_distill(Checker& checker) {
@@ -131,6 +144,7 @@ void check_distill(Checker& checker) {
   check_targets(checker);
   check_hidden(checker);
   check_on_policy(checker);
+  check_parts(checker);
   if (!checker.usable({"distill.teacher"})) return;
   const bool base = distill.teacher == kBaseTeacher, initial = distill.teacher == kInitialTeacher;
   if (base && !config.lora) {

@@ -73,6 +73,7 @@ ObjectiveEntry distillation_entry() {
               [](const RunConfig& config) {
                 return std::string(distill_section(config)->on_policy > 0 ? "on-policy distillation" : "distillation");
               },
+          .takes_parts = true,
           .qat_method = "QAD",
           .runtime = &kDistillRuntime};
 }

@@ -8,6 +8,7 @@ ObjectiveEntry mtp_entry() {
           .summary = "next-token cross-entropy with that of multi-token prediction (training.mtp_loss_weight)",
           .trains = [](const RunConfig& config) { return config.training.mtp_loss_weight > 0; },
           .check_model = check_mtp,
+          .takes_parts = true,
           .runtime = &kMtpRuntime};
 }
 

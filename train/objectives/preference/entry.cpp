@@ -81,6 +81,7 @@ ObjectiveEntry preference_entry() {
                 return fmt::format("preference training ({})", enum_name(preference_section(config)->loss));
               },
           .method = method,
+          .takes_parts = true,
           .runtime = &kPreferenceRuntime};
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/ops/gemm.h"
 #include "recipes/base_kernels.h"
+#include "train/step/train_step.h"
 
 namespace quench {
 namespace {
@@ -56,7 +57,7 @@ class FrozenTeacher final : public Teacher {
 
   Tensor hidden(const ObjectiveInput& in, nn::LayerOutputs* outputs) override {
     const autograd::NoGrad no_grad;
-    nn::ForwardContext context = teacher_.model->make_context(in.context.sequences, in.context.positions);
+    nn::ForwardContext context = batch_context(*teacher_.model, in.batch);
     context.layer_outputs = outputs;
     return teacher_.model->hidden(in.ids, context).value();
   }

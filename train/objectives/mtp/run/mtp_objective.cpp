@@ -9,6 +9,24 @@
 #include "train/objective/labelled_rows.h"
 
 namespace quench {
+namespace {
+
+MtpRows rows_of_part(const MtpRows& whole, const std::vector<std::int32_t>& tokens) {
+  const auto *ids = whole.ids.data<std::int32_t>(), *labels = whole.labels.data<std::int32_t>();
+  const std::span known(whole.rows.data<std::int32_t>(), static_cast<std::size_t>(whole.rows.numel()));
+  std::vector<std::int32_t> later, targets, inner;
+  for (const std::int32_t token : tokens) {
+    if (std::ranges::binary_search(known, token)) inner.push_back(static_cast<std::int32_t>(later.size()));
+    later.push_back(ids[token]);
+    targets.push_back(labels[token]);
+  }
+  const std::int64_t rows = std::ssize(tokens), count = rows - std::ranges::count(targets, kIgnoreLabel);
+  return {Tensor::from_values<std::int32_t>({rows}, later), Tensor::from_values<std::int32_t>({rows}, targets),
+          Tensor::from_values<std::int32_t>({std::ssize(inner)}, inner), count,
+          static_cast<float>(inner.size()) / static_cast<float>(std::max<std::size_t>(1, known.size()))};
+}
+
+}  // namespace
 
 MtpRows mtp_rows(const Batch& batch, std::int64_t depth) {
   const std::int64_t rows = batch.input_ids.numel();
@@ -17,6 +35,7 @@ MtpRows mtp_rows(const Batch& batch, std::int64_t depth) {
     return {ids, Tensor::empty_like(ids), Tensor(), rows};
   }
   const MemoryScope scope(MemoryCategory::data);
+  if (batch.part) return rows_of_part(mtp_rows(*batch.part->whole, depth), batch.part->tokens);
   const std::int32_t *ids = batch.input_ids.data<std::int32_t>(), *labels = batch.labels.data<std::int32_t>();
   std::vector<std::int32_t> later(ids, ids + rows), targets(static_cast<std::size_t>(rows), kIgnoreLabel), inner;
   for (const SequenceRange& sequence : batch.sequences) {
@@ -55,7 +74,7 @@ autograd::Variable MtpObjective::loss(const ObjectiveInput& in, float scale, con
   for (std::int64_t depth = 1; depth <= depths_; ++depth) {
     depths.push_back(mtp_rows(in.batch, depth));
     const MtpRows& rows = depths.back();
-    inputs.push_back({rows.ids.to(device), {}});
+    inputs.push_back({.ids = rows.ids.to(device), .rows = {}, .part = rows.part});
     if (!rows.rows.defined()) continue;
     const std::span kept(rows.rows.data<std::int32_t>(), static_cast<std::size_t>(rows.rows.numel()));
     inputs.back().rows = autograd::select_tokens(kept, rows.ids.numel(), device);

@@ -10,10 +10,11 @@ namespace quench {
 
 // Rows of depth k: tokens i + k for the embedding and labels of tokens i + k + 1, both i32 [N] in host memory. Rows
 // without a token i + k in their sequence have their sequence's last token and no label, and are not in `rows`, i32
-// [M].
+// [M]. Of a part of a batch: its rows of those of the whole.
 struct MtpRows {
   Tensor ids, labels, rows;
   std::int64_t targets = 0;
+  float part = 1.0F;  // share of the whole batch's `rows`
 };
 [[nodiscard]] MtpRows mtp_rows(const Batch& batch, std::int64_t depth);
 

@@ -15,7 +15,8 @@ Tensor on_device(const Shape& shape, const std::vector<std::int32_t>& values, De
 
 AnswerIndex::AnswerIndex(const Batch& batch, const LabelledRows& rows, Device device, bool with_prompts) {
   const MemoryScope scope(MemoryCategory::data);
-  const auto answers = std::ssize(batch.sequences), count = std::ssize(batch.pairs);
+  const Batch& whole = whole_of(batch);
+  const auto answers = std::ssize(whole.sequences), count = std::ssize(batch.pairs);
   if (device.is_meta()) {
     ranges_ = Tensor::empty({answers, 2}, DType::i32, device);
     owners_ = Tensor::empty({rows.labels().numel()}, DType::i32, device);
@@ -24,35 +25,43 @@ AnswerIndex::AnswerIndex(const Batch& batch, const LabelledRows& rows, Device de
     if (with_prompts) prompts_ = Tensor::empty_like(owners_);
     return;
   }
-  const auto* labels = batch.labels.data<std::int32_t>();
-  std::vector<std::int32_t> owners(static_cast<std::size_t>(batch.labels.numel()), -1), ranges, tokens, pairs;
-  for (std::int64_t answer = 0; answer < answers; ++answer) {
-    const SequenceRange& sequence = batch.sequences[static_cast<std::size_t>(answer)];
-    std::int32_t targets = 0;
-    for (std::int64_t row = sequence.q_begin; row < sequence.q_begin + sequence.q_length; ++row) {
-      if (labels[row] == kIgnoreLabel) continue;
-      owners[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(answer);
-      ++targets;
-    }
-    const auto [first, end] = rows.selected_range(sequence.q_begin, sequence.q_begin + sequence.q_length);
-    ranges.insert(ranges.end(), {static_cast<std::int32_t>(first), static_cast<std::int32_t>(end)});
-    tokens.push_back(targets);
-  }
-  for (const AnswerPair& pair : batch.pairs)
+  std::vector<std::int32_t> owners(static_cast<std::size_t>(batch.labels.numel()), -1), prompts = owners, tokens, pairs;
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges(static_cast<std::size_t>(answers));
+  const auto* all_labels = whole.labels.data<std::int32_t>();
+  for (const SequenceRange& answer : whole.sequences)
+    tokens.push_back(static_cast<std::int32_t>(
+        answer.q_length -
+        std::count(all_labels + answer.q_begin, all_labels + answer.q_begin + answer.q_length, kIgnoreLabel)));
+  std::vector<bool> is_chosen(static_cast<std::size_t>(answers));
+  for (const AnswerPair& pair : batch.pairs) {
     pairs.insert(pairs.end(), {static_cast<std::int32_t>(pair.sequence), pair.desirable ? 1 : 0});
-  ranges_ = on_device({answers, 2}, ranges, device);
+    is_chosen[pair.sequence] = true;
+    if (with_prompts) prompt_rows_ += whole.sequences[pair.sequence].q_length;
+  }
+  const auto* labels = batch.labels.data<std::int32_t>();
+  for (std::size_t piece = 0; piece < batch.sequences.size(); ++piece) {
+    const SequenceRange& sequence = batch.sequences[piece];
+    const std::size_t answer = batch.part ? batch.part->sequences[piece] : piece;
+    const std::int64_t end = sequence.q_begin + sequence.q_length;
+    for (std::int64_t row = sequence.q_begin; row < end; ++row) {
+      if (labels[row] != kIgnoreLabel) owners[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(answer);
+      if (is_chosen[answer]) prompts[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(answer);
+    }
+    auto& range = ranges[answer];
+    range = {range.second == 0 ? sequence.q_begin : range.first, end};
+  }
+  std::vector<std::int32_t> selected_ranges;
+  for (const auto& [first, end] : ranges) {
+    const auto [selected_first, selected_end] = rows.selected_range(first, end);
+    selected_ranges.insert(selected_ranges.end(),
+                           {static_cast<std::int32_t>(selected_first), static_cast<std::int32_t>(selected_end)});
+  }
+  ranges_ = on_device({answers, 2}, selected_ranges, device);
   tokens_ = on_device({answers}, tokens, device);
   pairs_ = on_device({count, 2}, pairs, device);
   const std::vector<std::int32_t> selected = rows.select(owners, -1);
   owners_ = on_device({std::ssize(selected)}, selected, device);
-  if (!with_prompts) return;
-  std::ranges::fill(owners, -1);
-  for (const AnswerPair& pair : batch.pairs) {
-    const SequenceRange& chosen = batch.sequences[pair.sequence];
-    std::fill_n(owners.begin() + chosen.q_begin, chosen.q_length, static_cast<std::int32_t>(pair.sequence));
-    prompt_rows_ += chosen.q_length;
-  }
-  prompts_ = on_device({std::ssize(selected)}, rows.select(owners, -1), device);
+  if (with_prompts) prompts_ = on_device({std::ssize(selected)}, rows.select(prompts, -1), device);
 }
 
 Tensor AnswerIndex::sums(const AnswerRows& rows, const Tensor& losses) const {

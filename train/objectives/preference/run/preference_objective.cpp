@@ -13,8 +13,20 @@
 namespace quench {
 namespace {
 
+// Adds up a part's sums over answers. Nothing for a whole batch.
+Tensor over_parts(const Tensor& sums, const Batch& batch, const nn::CausalLm& model) {
+  if (batch.part) model.sequence_exchange()->sum(sums);
+  return sums;
+}
+
 // Labels with those of prompts before chosen answers.
 Tensor labels_with_prompts(const Batch& batch) {
+  if (batch.part) {
+    const Tensor whole = labels_with_prompts(*batch.part->whole);
+    std::vector<std::int32_t> labels;
+    for (const std::int32_t token : batch.part->tokens) labels.push_back(whole.data<std::int32_t>()[token]);
+    return Tensor::from_values<std::int32_t>({std::ssize(labels)}, labels);
+  }
   const Tensor labels = Tensor::from_values<std::int32_t>(
       {batch.labels.numel()}, {batch.labels.data<std::int32_t>(), static_cast<std::size_t>(batch.labels.numel())});
   const std::int32_t* ids = batch.input_ids.data<std::int32_t>();
@@ -32,7 +44,7 @@ Tensor answer_logps(const nn::CausalLm& model, const ObjectiveInput& in) {
   const LabelledRows rows(in.batch.labels, in.ids.device());
   Tensor losses;
   (void)model.head_loss(rows.select(model.hidden(in.ids, in.context)), rows.labels(), 1.0f, {}, &losses);
-  return AnswerIndex(in.batch, rows, in.ids.device()).logps(losses);
+  return over_parts(AnswerIndex(in.batch, rows, in.ids.device()).logps(losses), in.batch, model);
 }
 
 Tensor BaseReference::answer_logps(const ObjectiveInput& in) {
@@ -56,7 +68,7 @@ std::vector<std::string> PreferenceObjective::metric_names() const {
 }
 
 std::int64_t PreferenceObjective::units(const Batch& batch) const {
-  return std::ssize(batch.pairs);
+  return is_first_part(batch) ? std::ssize(batch.pairs) : 0;
 }
 
 void PreferenceObjective::prepare(const ObjectiveInput& in) {
@@ -73,7 +85,7 @@ autograd::Variable PreferenceObjective::loss(const ObjectiveInput& in, float sca
   const auto derivatives = [&](const Tensor& losses, const Tensor& value) {
     const Tensor by_answer = Tensor::empty({answers.answers()}, DType::f64, device);
     AnswerLossArgs args{.options = options_,
-                        .logps = answers.logps(losses),
+                        .logps = over_parts(answers.logps(losses), batch, model_),
                         .reference = reference_logps_,
                         .tokens = answers.tokens(),
                         .pairs = answers.pairs(),
@@ -83,10 +95,14 @@ autograd::Variable PreferenceObjective::loss(const ObjectiveInput& in, float sca
                         .derivatives = by_answer};
     if (options_.loss == AnswerLoss::kto) args.divergence = divergence(args);
     if (with_prompts) {
-      args.prompts = answers.prompt_logps(losses);
+      args.prompts = over_parts(answers.prompt_logps(losses), batch, model_);
       args.prompt_rows = answers.prompt_rows();
     }
     answer_loss(args);
+    if (!is_first_part(batch)) {  // all parts have the same values
+      Tensor(value).zero();
+      if (metrics.defined()) Tensor(metrics).zero();
+    }
     const Tensor factors = Tensor::empty_like(losses);
     const auto pairs = static_cast<double>(batch.pairs.size()), prompts = static_cast<double>(answers.prompt_rows());
     answer_factors({.owners = answers.owners(),

@@ -14,7 +14,8 @@ namespace quench {
 class ReferenceModel {
  public:
   virtual ~ReferenceModel() = default;
-  // f64 [A] on the device of in.ids: sum over the targets of each of in.batch.sequences. Collective for sharded models.
+  // f64 [A] on the device of in.ids: sum over the targets of each sequence of the whole batch. Collective for sharded
+  // models.
   [[nodiscard]] virtual Tensor answer_logps(const ObjectiveInput& in) = 0;
 };
 
@@ -29,7 +30,7 @@ class BaseReference final : public ReferenceModel {
 };
 
 // f64 [A] on the device of in.ids: sum of log-probabilities over the targets of each sequence, without gradient.
-// Collective for sharded models.
+// A part of a batch: of the whole one's sequences, summed over its ranks. Collective for sharded models.
 [[nodiscard]] Tensor answer_logps(const nn::CausalLm& model, const ObjectiveInput& in);
 
 // In units of pairs; for kto, of records. Metrics are TRL's: rewards/chosen, rewards/rejected, rewards/margins,

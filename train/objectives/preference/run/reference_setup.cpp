@@ -89,8 +89,9 @@ Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& 
   for (const WeightedRows& source : data.sources()) {
     const auto single = std::make_shared<const Dataset>(std::vector<WeightedRows>{{source.rows, 1.0}},
                                                         SamplerOptions{.shuffle = false});
-    BatchLoader loader(single, {unit, unit * ranks.size, ranks.rank, ranks.size},
-                       {.end_sample = source.rows->size(), .device = device});
+    const std::int64_t readers = ranks.mesh.data();
+    BatchLoader loader(single, {unit, unit * readers, ranks.data_rank(), readers},
+                       {.end_sample = source.rows->size(), .device = device, .part = sequence_part(ranks)});
     std::vector<double>& own = values.emplace_back(2 * source.rows->item_count());
     while (const std::optional<Batch> batch = loader.next()) {
       if (ranks.is_single() && batch->pairs.empty()) continue;
@@ -100,6 +101,7 @@ Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& 
                                                 .labels = batch->labels.view({tokens}).to(device),
                                                 .context = batch_context(model, *batch)});
       const Tensor host = logps.to(Device{});
+      if (!is_first_part(*batch)) continue;
       const double* sums = host.data<double>();
       for (const AnswerPair& pair : batch->pairs) {
         own[2 * pair.item] = sums[pair.sequence];
@@ -238,7 +240,7 @@ void fill_references(const StoredReferences& references, const RunConfig& config
 }
 
 Tensor StoredReference::answer_logps(const ObjectiveInput& in) {
-  const auto answers = std::ssize(in.batch.sequences);
+  const auto answers = std::ssize(whole_of(in.batch).sequences);
   if (in.ids.device().is_meta()) return Tensor::empty({answers}, DType::f64, in.ids.device());
   std::vector<double> sums(static_cast<std::size_t>(answers));
   for (const AnswerPair& pair : in.batch.pairs) {
