@@ -226,7 +226,7 @@ std::vector<GroupTraffic> step_traffic(RunSession& session, std::int64_t simulat
   e.reduce_bytes = bytes_of(traffic.sums);
   e.context_bytes = waited_bytes(traffic.gathers) + waited_bytes(traffic.sums);
   e.exchange_bytes = bytes_of(traffic.exchanges);
-  return traffic.overlapped();
+  return traffic.transfers();
 }
 
 // Parameters, FLOPs, and bytes that are offloaded.
