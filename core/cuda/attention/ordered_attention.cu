@@ -1,5 +1,5 @@
-// Attention in the order of ordered_block.cuh for training and prefill: a CTA has 128 queries of a head, a warp 16 or
-// 32 of them, which share its reads of keys and values; those are double-buffered in shared memory. Bound by MMAs and
+// Attention in the order of ordered_block.cuh for training and prefill: a CTA has 128 queries of a head, a warp 16 of
+// them; two blocks of keys and values are on their way to shared memory while one is used. Bound by MMAs and
 // exponentials.
 
 #include "core/cuda/attention/ordered_attention.h"
@@ -12,11 +12,9 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kQueries = 128;
-// Fragments of 16 queries of a warp: as many as registers hold.
-template <class Shape>
-constexpr int kFragments = 1;
-template <class Shape>
-constexpr int kThreads = 32 * kQueries / (16 * kFragments<Shape>);
+// Fragments of 16 queries of a warp. More would share reads of shared memory, at half the warps: slower.
+constexpr int kTiles = 1, kThreads = 32 * kQueries / (16 * kTiles);
+constexpr int kStages = 3;
 
 struct OrderedOperands {
   Heads<const bfloat16> q, k, v;
@@ -34,16 +32,15 @@ template <class Shape, int kRows>
 __device__ __forceinline__ void load_rows(std::uint32_t to, const Head<const bfloat16>& from, std::int64_t first,
                                           std::int64_t count) {
 #pragma unroll
-  for (int i = 0; i < kRows * Shape::kUnits / kThreads<Shape>; ++i) {
-    const int at = i * kThreads<Shape> + static_cast<int>(threadIdx.x), row = at / Shape::kUnits,
-              unit = at % Shape::kUnits;
+  for (int i = 0; i < kRows * Shape::kUnits / kThreads; ++i) {
+    const int at = i * kThreads + static_cast<int>(threadIdx.x), row = at / Shape::kUnits, unit = at % Shape::kUnits;
     const bool valid = row < count && unit * 8 < from.dim;
     cp_async_16(to + Shape::offset(row, unit), valid ? from.row(first + row) + unit * 8 : from.base, valid);
   }
 }
 
 // Output of a warp's fragments.
-template <class Shape, int kTiles>
+template <class Shape>
 struct OrderedOutput {
   OrderedTotal totals[kTiles][2];
   float values[kTiles][Shape::kUnits][4] = {};
@@ -69,13 +66,12 @@ struct OrderedOutput {
 };
 
 template <class Shape>
-__global__ __launch_bounds__(kThreads<Shape>, Shape::kDim <= 64 ? 2 : 1) void ordered_attention_kernel(
+__global__ __launch_bounds__(kThreads, Shape::kDim <= 64 ? 2 : 1) void ordered_attention_kernel(
     const __grid_constant__ SequenceTiles tiles, const OrderedOperands x) {
   extern __shared__ uint4 shared[];
-  constexpr int kTiles = kFragments<Shape>;
   const auto queries = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   const auto keys_of = [&](std::int64_t block) {
-    return queries + Shape::kBlockBytes * (2 + 2 * static_cast<std::uint32_t>(block & 1));
+    return queries + Shape::kBlockBytes * (2 + 2 * static_cast<std::uint32_t>(block % kStages));
   };
 
   // Longest tiles (late queries) first.
@@ -94,6 +90,7 @@ __global__ __launch_bounds__(kThreads<Shape>, Shape::kDim <= 64 ? 2 : 1) void or
   };
   load_rows<Shape, kQueries>(queries, x.q.head(head), s.q_begin + first, last + 1 - first);
   load_block(first_block);
+  load_block(first_block + 1);
 
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t warp_query = first + warp * 16 * kTiles;
@@ -104,12 +101,12 @@ __global__ __launch_bounds__(kThreads<Shape>, Shape::kDim <= 64 ? 2 : 1) void or
                      warp_end = visible_keys(s, x.causal, warp_last),
                      whole_begin = first_visible_key(s, x.window, warp_last),
                      whole_end = visible_keys(s, x.causal, min(warp_query, last));
-  OrderedOutput<Shape, kTiles> out;
+  OrderedOutput<Shape> out;
   OrderedQueries<Shape> q[kTiles];
   for (std::int64_t block = first_block; block < end_block; ++block) {
-    load_block(block + 1);
     cp_async_wait<1>();
-    __syncthreads();
+    __syncthreads();  // all warps have used the block before
+    load_block(block + 2);
     if (block == first_block)
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) q[m].load(queries, (warp * kTiles + m) * 16);
@@ -132,7 +129,6 @@ __global__ __launch_bounds__(kThreads<Shape>, Shape::kDim <= 64 ? 2 : 1) void or
       }
       out.add(weights, keys_of(block) + Shape::kBlockBytes);
     }
-    __syncthreads();
   }
   cp_async_wait<0>();
 
@@ -165,8 +161,8 @@ void launch_ordered(const OpLaunch& launch, const AttentionArgs& args, const Ord
       args.sequences, kQueries, [](const SequenceRange& s) { return s.q_length; },
       [&](const SequenceTiles& tiles) {
         const dim3 grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(args.q.size(1)));
-        launch(ordered_attention_kernel<Shape>, grid, kThreads<Shape>, std::size_t{6} * Shape::kBlockBytes, tiles,
-               operands);
+        launch(ordered_attention_kernel<Shape>, grid, kThreads, std::size_t{2 + 2 * kStages} * Shape::kBlockBytes,
+               tiles, operands);
       });
 }
 
