@@ -14,5 +14,9 @@ TEST(CudaExactLogprobs, SamplingGivesThoseOfTraining) {
       }
 }
 
+TEST(CudaExactLogprobs, WithLoraToo) {
+  for (const DType dtype : {DType::bf16, DType::f32}) testing::expect_exact_adapted_logprobs(testing::kGpu, dtype);
+}
+
 }  // namespace
 }  // namespace quench

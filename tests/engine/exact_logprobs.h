@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "core/device/determinism.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/engine/adapters_testing.h"
 
 namespace quench::testing {
 
@@ -17,7 +17,7 @@ class BatchInvariantScope {
   BatchInvariantScope& operator=(const BatchInvariantScope&) = delete;
 };
 
-// Of the tokens of `answers`, in their order, by one recorded pass over all sequences.
+// Log-probabilities of the tokens of `answers`, in their order, by one recorded pass over all sequences.
 inline std::vector<float> training_logprobs(const nn::CausalLm& model, std::span<const EngineRequest> requests,
                                             std::span<const EngineResult> answers) {
   std::vector<std::int32_t> ids, labels;
@@ -70,6 +70,15 @@ inline void expect_exact_logprobs(const nn::CausalLm& model, std::int64_t sequen
     }
   EXPECT_EQ(at, expected.size());
   EXPECT_EQ(different, 0u) << "of " << at << ", largest difference " << largest;
+}
+
+// With LoRA, whose ranks are odd.
+inline void expect_exact_adapted_logprobs(Device device, DType dtype) {
+  EngineModel model(device, "{}", dtype);
+  const auto adapter = bank_adapter(model.lm, 1);
+  adapter->attach();
+  for (const std::int64_t sequences : {1, 9}) expect_exact_logprobs(model.lm, sequences, 9);
+  adapter->detach();
 }
 
 // Members of config.json (tiny_config) of models with different parts.

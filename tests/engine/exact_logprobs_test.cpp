@@ -13,5 +13,9 @@ TEST(ExactLogprobs, SamplingGivesThoseOfTraining) {
       }
 }
 
+TEST(ExactLogprobs, WithLoraToo) {
+  for (const DType dtype : {DType::bf16, DType::f32}) testing::expect_exact_adapted_logprobs(Device{}, dtype);
+}
+
 }  // namespace
 }  // namespace quench

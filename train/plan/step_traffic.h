@@ -24,7 +24,7 @@ void reset_traffic(const distributed::Ranks& ranks);
 // Traffic of a step of `count` micro-batches, from those of `simulated` and of one less: inner ones are identical.
 void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t simulated, std::int64_t count);
 
-// Of groups that overlap with computation, and of those that wait.
+// Bytes of groups that overlap with computation, and of those that wait.
 [[nodiscard]] std::int64_t bytes_of(const std::vector<GroupTraffic>& groups);
 [[nodiscard]] std::int64_t waited_bytes(const std::vector<GroupTraffic>& groups);
 

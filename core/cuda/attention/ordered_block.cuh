@@ -21,7 +21,7 @@ struct OrderedShape {
   static constexpr int kDim = kDimension, kUnits = kDim / 8;  // of 16 bytes, in a row
   static constexpr int kSteps = kDim / 16;
   static constexpr int kBlockBytes = kOrderedKeys * kDim * 2;  // K or V of a block
-  // Bytes from the begin of a block to unit `unit` of row `row`: free of bank conflicts for ldmatrix.
+  // Place in a block, in bytes, of unit `unit` of row `row`: free of bank conflicts for ldmatrix.
   [[nodiscard]] static __device__ __forceinline__ std::uint32_t offset(int row, int unit) {
     return static_cast<std::uint32_t>(row * kUnits + (unit ^ (row & 7))) * 16;
   }

@@ -61,7 +61,7 @@ __global__ __launch_bounds__(kThreads) void ordered_paged_kernel(const __grid_co
             step = static_cast<int>(gridDim.z) * kWarps;
   const auto keys = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) + 2 * Shape::kBlockBytes * warp,
              values = keys + Shape::kBlockBytes;
-  // Of a block: its first key, and the keys of earlier tokens.
+  // First key of a block, and its number of earlier tokens.
   const auto first_key = [&](int block) { return range.base + std::int64_t{block} * kOrderedKeys; };
   const auto earlier = [&](int block) {
     return static_cast<int>(min(std::int64_t{kOrderedKeys}, range.position - first_key(block)));

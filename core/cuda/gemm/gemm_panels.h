@@ -12,7 +12,7 @@ namespace quench::cuda {
 
 class GemmPanels {
  public:
-  // Of a problem without blocked scales and addend, of any m.
+  // For a problem without blocked scales and addend, with any m.
   GemmPanels(const GemmProblem& problem, const GemmCall& call, cublasLtHandle_t handle);
 
   // Whether panels() and matches() have an algorithm.

@@ -1,9 +1,11 @@
-// GEMM with a LoRA update: one kernel on SM90, else a sequence of GEMMs.
+// GEMM with a LoRA update: one kernel on SM90, else, and in forward passes of batch-invariant mode, a sequence of
+// GEMMs.
 
 #include "core/ops/adapters/low_rank_gemm.h"
 
 #include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/sm90/kernels.h"
+#include "core/device/determinism.h"
 
 namespace quench::cuda {
 namespace {
@@ -11,8 +13,9 @@ namespace {
 void low_rank_gemm_cuda(const LowRankGemmArgs& args) {
   const OpLaunch launch("low_rank_gemm",
                         {&args.a, &args.b, &args.u, &args.c, &args.gated, &args.gate_up, &args.dgate_up});
-  if (!run_kernel_family(KernelFamily::sm90_low_rank_gemm, args.dgate_up.defined() ? args.dgate_up : args.c,
-                         [&] { return low_rank_gemm_sm90(launch, args); }))
+  const bool apart = batch_invariant() && args.transpose_b;
+  if (apart || !run_kernel_family(KernelFamily::sm90_low_rank_gemm, args.dgate_up.defined() ? args.dgate_up : args.c,
+                                  [&] { return low_rank_gemm_sm90(launch, args); }))
     low_rank_gemm_in_products(args);
 }
 
