@@ -1,6 +1,7 @@
 #pragma once
 // Three adapters of the engine's tiny model: unequal ranks, scales and layers, fused layers in part.
 
+#include "core/ops/elementwise.h"
 #include "recipes/lora/adapter_bank.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/engine/engine_testing.h"
@@ -27,7 +28,9 @@ inline std::unique_ptr<recipes::Adapters> bank_adapter(nn::CausalLm& model, std:
     random.fill_normal(values);
     for (std::int64_t i = 0; i < values.numel(); ++i) values.data<float>()[i] *= 0.2f;
     Tensor own = parameter->variable.value();
-    own.copy_from(values.to(model.options().device));
+    const Tensor rounded = Tensor::empty(values.shape(), own.dtype());
+    cast({values, rounded});
+    own.copy_from(rounded.to(model.options().device));
     parameter->mark_changed();
   }
   return adapters;
