@@ -14,8 +14,9 @@ TEST(CudaExactLogprobs, SamplingGivesThoseOfTraining) {
       }
 }
 
-TEST(CudaExactLogprobs, WithLoraToo) {
-  for (const DType dtype : {DType::bf16, DType::f32}) testing::expect_exact_adapted_logprobs(testing::kGpu, dtype);
+// In f32 cuBLASLt adds the update in an order that depends on the number of rows (docs/reference/numerics.md).
+TEST(CudaExactLogprobs, WithLoraInBf16Too) {
+  testing::expect_exact_adapted_logprobs(testing::kGpu, DType::bf16);
 }
 
 }  // namespace
