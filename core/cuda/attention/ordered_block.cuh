@@ -18,7 +18,7 @@ inline constexpr int kOrderedKeys = 64;
 // kDimension: a multiple of 64, at least D.
 template <int kDimension>
 struct OrderedShape {
-  static constexpr int kDim = kDimension, kUnits = kDim / 8;  // of 16 bytes, in a row
+  static constexpr int kDim = kDimension, kUnits = kDim / 8;  // 16-byte units in a row
   static constexpr int kSteps = kDim / 16;
   static constexpr int kBlockBytes = kOrderedKeys * kDim * 2;  // K or V of a block
   // Place in a block, in bytes, of unit `unit` of row `row`: free of bank conflicts for ldmatrix.
