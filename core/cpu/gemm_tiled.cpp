@@ -152,7 +152,8 @@ void multiply(const GemmArgs& args) {
   const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.size(args.transpose_a ? 0 : 1);
   const Tiling tiling(m, n, k);
   const std::int64_t across = pieces(n, tiling.columns), count = pieces(m, tiling.rows) * across;
-  const std::int64_t threads = omp_in_parallel() != 0 ? 1 : std::min<std::int64_t>(omp_get_max_threads(), count);
+  [[maybe_unused]] const std::int64_t threads =
+      omp_in_parallel() != 0 ? 1 : std::min<std::int64_t>(omp_get_max_threads(), count);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(static_cast <int>(threads)) if (threads > 1)
   for (std::int64_t i = 0; i < count; ++i) {
     const Workspace work = Workspace::of_thread();
