@@ -111,7 +111,7 @@ class Bench:
                             self.args.timeout)
 
     def cross_entropy(self, name, model, bits):
-        """Of held-out answers, by a step that changes nothing."""
+        """Cross-entropy of held-out answers, by a step that changes nothing."""
         config = self.config(model, self.train, 1, NO_RATE, evaluation=dict(interval=1, steps=0))
         config["data"]["validation"] = [str(self.held_out)]
         if not bits:

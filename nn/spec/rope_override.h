@@ -23,8 +23,8 @@ namespace quench::nn {
 // rope_theta alone replaces the model's in each spelling. Layers with a RoPE of their own (local_rope) keep it.
 void override_rope(const Json& settings, Json& config);
 
-// What is wrong with rope_scaling or rope_parameters of `settings` over `config`, "factor: 0.5 is below 1"; empty if
-// nothing is, and for a model that cannot be read, which parse_model_config() reports.
+// Faults of rope_scaling or rope_parameters of `settings` over `config`, "factor: 0.5 is below 1". None for a model
+// that cannot be read, which parse_model_config() reports.
 [[nodiscard]] std::vector<std::string> rope_override_faults(const Json& settings, const Json& config);
 
 // True if both rotate equal positions of sequences of all lengths alike.

@@ -17,7 +17,7 @@ from transformers import AutoConfig, LlamaForCausalLM
 
 HERE = pathlib.Path(__file__).parent
 MODEL = HERE.parent / "golden/models/llama"
-LENGTH, LAST = 40, 8  # of the sequences, beyond the original lengths; positions whose logits are kept
+LENGTH, LAST = 40, 8  # sequence length, beyond the original lengths; positions whose logits are kept
 
 # Keys of a run's section model, and the settings that Transformers is given.
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}

@@ -33,7 +33,7 @@ double second_model_seconds(const DeviceRates& rates, const StepWork& work) {
   return std::max(computation, second.host_bytes / kHostLinkBytes) + second.exposed_host_bytes / kHostLinkBytes;
 }
 
-// What a pass of `seconds` does not hide of these copies.
+// Seconds of these copies that a pass of `seconds` does not hide.
 double exposed_copy(double bytes, double seconds) {
   return std::max(0.0, bytes / kHostLinkBytes - seconds);
 }

@@ -89,8 +89,9 @@ void add_training_fields(Fields& fields) {
   add_field(fields, "training.deterministic", QUENCH_MEMBER(training.deterministic), any_value(), free,
             "Bit-identical results for the same config on the same machine type; slower.");
   add_field(fields, "training.batch_invariant", QUENCH_MEMBER(training.batch_invariant), any_value(), free,
-            "A row of a forward pass does not depend on the other rows, bit for bit: log-probabilities of sampled "
-            "tokens are those of training. Bound by heads up to 128 in bf16; other attention is slower.");
+            "Results of a row of a forward pass do not depend on the other rows, bit for bit: log-probabilities of "
+            "sampled tokens are those of training. Slower, by some percent where training is in bf16 with attention "
+            "heads of at most 128 elements.");
   add_field(fields, "training.on_nonfinite", QUENCH_MEMBER(training.on_nonfinite), any_value(), free,
             "Reaction to a loss or gradient norm of NaN or Inf: end the run, skip the update, or roll back to the last "
             "checkpoint and repeat the steps since, with the same batches.");

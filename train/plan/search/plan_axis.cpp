@@ -55,7 +55,7 @@ std::vector<PlanChoice> process_groups(const PlanRequest& request, const nn::Mod
   return choices;
 }
 
-// What is held between forward and backward pass.
+// Activations held between forward and backward pass.
 std::vector<PlanChoice> activations(const PlanRequest&, const nn::ModelConfig& model) {
   const std::int64_t layers = model.num_hidden_layers;
   const auto selective = [](std::string label, std::string_view key, std::int64_t count) {

@@ -15,7 +15,7 @@ namespace quench {
 // The same; bytes as integers.
 [[nodiscard]] Json to_json(const Plan& plan, const PlanRequest& request);
 
-// What a run needs beyond its plan.
+// Data of a run, which its plan does not name.
 struct PlanData {
   std::vector<std::string> train = {};     // data.train; empty: left out
   std::optional<std::int64_t> steps = {};  // unset: one epoch

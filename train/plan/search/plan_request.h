@@ -1,5 +1,5 @@
 #pragma once
-// What a run is planned for: a model, GPUs, the tokens of a step, and what is trained.
+// Request of a plan: a model, GPUs, the tokens of a step, and what is trained.
 
 #include <cstdint>
 #include <string>

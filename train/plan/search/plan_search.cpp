@@ -247,7 +247,7 @@ Plan search_plan(const PlanRequest& request) {
   check_request(request);
   PlanEvaluator evaluator(request);
   Winner best = search(evaluator);
-  // What a whole simulation finds not to fit is left out of the next search.
+  // Runs that a whole simulation finds not to fit are left out of the next search.
   while (best.run != nullptr) {
     best.run = evaluator.confirm(best.combination, best.size);
     if (best.run != nullptr && best.run->over_bytes == 0) break;

@@ -31,7 +31,7 @@ struct PlannedRun {
 // The best run with another choice on one axis, or another micro-batch.
 struct PlanAlternative {
   std::string axis, choice;
-  std::vector<std::string> changed = {};  // what else differs: "micro-batch 2"
+  std::vector<std::string> changed = {};  // other differences: "micro-batch 2"
   std::string loses;                      // "12% slower: GEMMs", "9.4 GiB over", "is refused: ..."
 };
 
