@@ -60,6 +60,10 @@ struct RecipeCapabilities {
   std::string (*scheme)(const RecipeOptions& options) = nullptr;
   std::string (*embedding_scheme)(const RecipeOptions& options) = nullptr;
 
+  // Whether the scale of x, and so each row of y, depends on all rows.
+  [[nodiscard]] constexpr bool mixes_rows() const {
+    return float8_kind == Float8GemmKind::tensorwise && std::ranges::find(float8, LinearGemm::forward) != float8.end();
+  }
   [[nodiscard]] constexpr bool quantizes_gradients() const {
     for (const LinearGemm gemm : float8)
       if (gemm != LinearGemm::forward) return true;

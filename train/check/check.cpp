@@ -273,6 +273,19 @@ void check_gradient_rounding(Checker& checker) {
                    "stochastic, but recipe.high_precision_gemms leaves no GEMM with quantized gradients");
 }
 
+void check_batch_invariance(Checker& checker) {
+  const RecipeSection& recipe = checker.config().recipe;
+  if (!checker.config().training.batch_invariant || recipe.name == kAutoRecipe ||
+      !checker.usable({"training.batch_invariant", "recipe.name", "recipe.high_precision_gemms"}))
+    return;
+  if (recipes::find_recipe(recipe.name).capabilities.mixes_rows() &&
+      std::ranges::find(recipe.high_precision_gemms, "forward") == recipe.high_precision_gemms.end())
+    checker.report("training.batch_invariant",
+                   "true, but the scales of recipe.name {} are those of all rows together; use {}, or add \"forward\" "
+                   "to recipe.high_precision_gemms",
+                   recipe.name, recipes::kFloat8Rowwise.name);
+}
+
 }  // namespace
 
 std::string nearest_multiples(std::int64_t number, std::int64_t unit) {
@@ -301,6 +314,7 @@ void check_training(Checker& checker) {
   check_choices(checker);
   check_gradient_rounding(checker);
   check_scaling(checker);
+  check_batch_invariance(checker);
   check_recipe_steps(checker);
   check_quantization_aware(checker);
   const CheckpointSection& checkpoint = checker.config().checkpoint;

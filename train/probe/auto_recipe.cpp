@@ -56,7 +56,14 @@ RecipeChoice probed_choice(const RunConfig& config, Device device) {
 }
 
 RecipeChoice found_choice(const RunConfig& config, Device device) {
-  if (std::optional<RecipeChoice> stored = stored_choice(config)) return *stored;
+  if (std::optional<RecipeChoice> stored = stored_choice(config)) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config,
+                    !config.training.batch_invariant || !recipes::find_recipe(stored->name).capabilities.mixes_rows(),
+                    "training.batch_invariant: true, but the run chose recipe.name {}, whose scales are those of all "
+                    "rows together; set recipe.name to {}",
+                    stored->name, recipes::kFloat8Rowwise.name);
+    return *stored;
+  }
   if (config.recipe.emulate) return {"bf16", {}, "recipe.emulate makes every other recipe slower"};
   if (!recipes::has_float8_gemms(device))
     return {"bf16",

@@ -132,7 +132,7 @@ class Probe {
   [[nodiscard]] double flops_per_token() const {
     double layer = 0;
     for (const LayerTimes& times : result_.layers) layer += layer_flops(times.kind);
-    const auto recipes = static_cast<double>(probed_recipes().size());
+    const auto recipes = static_cast<double>(probed_recipes(config_.training.batch_invariant).size());
     const auto calls = [](const TimingOptions& timing) { return timing.warm_up + 4.0; };
     const auto micro = static_cast<double>(micro_batches_);
     const double alone = calls(layer_timing(device_)) * (1 + recipes) * layer * micro;
@@ -158,8 +158,8 @@ class Probe {
     const std::int64_t sample = std::min(tokens(), kSampleTokens);
     LayerBench bench(kind, layer_work(sample, 1), device_);
     const nn::LinearInfo info{kind.name, kind.in_features, kind.out_features, kind.has_bias, device_};
-    const recipes::LinearPlan plan =
-        recipes::find_recipe(probed_recipes().front()).plan(info, recipe_options(config_, device_));
+    const recipes::LinearPlan plan = recipes::find_recipe(probed_recipes(config_.training.batch_invariant).front())
+                                         .plan(info, recipe_options(config_, device_));
     const nn::LinearKernel& kernel = plan.kernel ? *plan.kernel : *nn::high_precision_linear_kernel();
     const double milliseconds = bench.milliseconds(kernel, {.warm_up = 1, .repetitions = 3, .seconds = 0.1});
     return layer_flops(kind) * static_cast<double>(sample) / std::max(milliseconds * 1e-3, 1e-9);
@@ -178,7 +178,7 @@ class Probe {
   // Runs the model conversion on the meta device.
   void find_conversions() {
     for (const LayerKind& kind : layer_kinds(model_)) result_.layers.push_back({kind, 0, {}});
-    for (const std::string& recipe : probed_recipes()) {
+    for (const std::string& recipe : probed_recipes(config_.training.batch_invariant)) {
       RunConfig config = config_;
       config.recipe.name = recipe;
       std::vector<recipes::LayerConversion> conversion;
@@ -242,8 +242,8 @@ class Probe {
   }
 
   void time_candidates() {
-    result_.candidates =
-        make_candidates(probed_recipes(), result_.layers, result_.errors, options_.bound, result_.sampled);
+    result_.candidates = make_candidates(probed_recipes(config_.training.batch_invariant), result_.layers,
+                                         result_.errors, options_.bound, result_.sampled);
     result_.short_layers = cut_.num_hidden_layers;
     for (int round = 0; round < kRounds; ++round) {
       for (Candidate& candidate : result_.candidates) {
@@ -290,10 +290,11 @@ class Probe {
 
 }  // namespace
 
-std::vector<std::string> probed_recipes() {
+std::vector<std::string> probed_recipes(bool batch_invariant) {
   std::vector<std::string> names;
   for (const recipes::Recipe& recipe : recipes::recipe_table())
-    if (!recipe.capabilities.float8.empty() && recipe.capabilities.float8_kind != recipes::Float8GemmKind::int8)
+    if (!recipe.capabilities.float8.empty() && recipe.capabilities.float8_kind != recipes::Float8GemmKind::int8 &&
+        !(batch_invariant && recipe.capabilities.mixes_rows()))
       names.emplace_back(recipe.name);
   return names;
 }

@@ -48,8 +48,8 @@ struct ProbeResult {
 // weights, and out_of_memory.
 [[nodiscard]] ProbeResult run_probe(const RunConfig& config, Device device, const ProbeOptions& options = {});
 
-// Names of the probed recipes.
-[[nodiscard]] std::vector<std::string> probed_recipes();
+// Names of the probed recipes; `batch_invariant`: without those that mix rows.
+[[nodiscard]] std::vector<std::string> probed_recipes(bool batch_invariant = false);
 
 // Tables printed by `quench probe`, and JSON.
 [[nodiscard]] std::string to_string(const ProbeResult& result);

@@ -66,7 +66,7 @@ class DeviceGemm {
   struct Chosen {
     std::unique_ptr<GemmPlan> plan;
     std::unique_ptr<GemmAutotuner> autotuner;  // null: no algorithm
-    std::unique_ptr<GemmPanels> panels;        // in place of an algorithm
+    const GemmPanels* panels = nullptr;        // in place of an algorithm
     bool kept = false;                         // cached, or not worth it
   };
 
@@ -74,8 +74,9 @@ class DeviceGemm {
   void keep_invariant(Chosen& chosen, std::vector<cublasLtMatmulAlgo_t>& candidates, bool first_alone,
                       const GemmCall& call, void* scratch, Stream stream) {
     const GemmProblem& problem = chosen.plan->problem();
-    auto panels = std::make_unique<GemmPanels>(problem, call, handle_);
-    if (!panels->defined()) return;
+    const GemmProblem panel = GemmPanels::panel_of(problem);
+    const GemmPanels& panels = panels_.try_emplace(panel, panel, call, handle_).first->second;
+    if (!panels.defined()) return;
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(native(stream), &capture), "cudaStreamIsCapturing", stream);
     if (capture != cudaStreamCaptureStatusNone) {
@@ -85,13 +86,13 @@ class DeviceGemm {
       std::erase_if(candidates, [&](const cublasLtMatmulAlgo_t& algorithm) {
         if (found && first_alone) return true;
         found = chosen.plan->run(handle_, call, algorithm, scratch, native(stream)) == CUBLAS_STATUS_SUCCESS &&
-                panels->matches(problem, call, scratch, stream);
+                panels.matches(problem, call, scratch, stream);
         return !found;
       });
     }
     if (!candidates.empty()) return;
     QUENCH_LOG_DEBUG("gemm {}: in panels of rows", problem.to_string());
-    chosen.panels = std::move(panels);
+    chosen.panels = &panels;
   }
 
   Chosen& chosen_for(const GemmProblem& problem, const GemmCall& call, void* scratch, Stream stream) {
@@ -137,6 +138,7 @@ class DeviceGemm {
   cublasLtHandle_t handle_ = nullptr;
   GemmAlgoCache choices_;
   std::array<std::unordered_map<GemmProblem, Chosen, GemmProblemHash>, 2> chosen_;  // [autotuned]
+  std::unordered_map<GemmProblem, GemmPanels, GemmProblemHash> panels_;             // by panel
   std::map<void*, Tensor> workspaces_;
 };
 

@@ -9,16 +9,6 @@ namespace {
 
 constexpr std::int64_t kPanelRows = 128;
 
-GemmProblem panel_of(const GemmProblem& problem) {
-  GemmProblem panel = problem;
-  panel.m = kPanelRows;
-  panel.lda = panel.k;
-  panel.ldc = panel.n;
-  panel.ld_addend = 0;
-  panel.align_a = panel.align_c = panel.align_addend = 16;
-  return panel;
-}
-
 std::byte* at(const void* matrix, std::int64_t row, std::int64_t row_bytes) {
   return static_cast<std::byte*>(const_cast<void*>(matrix)) + row * row_bytes;
 }
@@ -33,8 +23,18 @@ void copy_matrix(void* to, std::int64_t to_row, const void* from, std::int64_t f
 
 }  // namespace
 
-GemmPanels::GemmPanels(const GemmProblem& problem, const GemmCall& call, cublasLtHandle_t handle)
-    : panel_(panel_of(problem)), plan_(panel_), handle_(handle) {
+GemmProblem GemmPanels::panel_of(const GemmProblem& problem) {
+  GemmProblem panel = problem;
+  panel.m = kPanelRows;
+  panel.lda = panel.k;
+  panel.ldc = panel.n;
+  panel.ld_addend = 0;
+  panel.align_a = panel.align_c = panel.align_addend = 16;
+  return panel;
+}
+
+GemmPanels::GemmPanels(const GemmProblem& panel, const GemmCall& call, cublasLtHandle_t handle)
+    : panel_(panel), plan_(panel_), handle_(handle) {
   plan_.bind_scales(call);
   if (const auto found = plan_.candidates(handle, 1); !found.empty()) algorithm_ = found.front();
 }

@@ -12,8 +12,11 @@ namespace quench::cuda {
 
 class GemmPanels {
  public:
-  // For a problem without blocked scales and addend, with any m.
-  GemmPanels(const GemmProblem& problem, const GemmCall& call, cublasLtHandle_t handle);
+  // The GEMM of a panel: problems that differ in rows, strides and alignment alone have the same.
+  [[nodiscard]] static GemmProblem panel_of(const GemmProblem& problem);
+
+  // For problems with this panel, without blocked scales and addend.
+  GemmPanels(const GemmProblem& panel, const GemmCall& call, cublasLtHandle_t handle);
 
   // Whether panels() and matches() have an algorithm.
   [[nodiscard]] bool defined() const noexcept { return algorithm_.has_value(); }

@@ -93,6 +93,15 @@ TEST(ConfigCheck, OptionsThatTheOptimizerDoesNotUseAreRefused) {
   EXPECT_THAT(complaint({"--optimizer.name=adamw8bit"}), HasSubstr("adamw_8bit"));
 }
 
+TEST(ConfigCheck, BatchInvarianceRefusesScalesOfAllRows) {
+  const std::string on = "--training.batch_invariant=true", tensorwise = "--recipe.name=float8_tensorwise";
+  EXPECT_THAT(complaint({on, tensorwise}), HasSubstr("training.batch_invariant: true, but the scales of recipe.name "
+                                                     "float8_tensorwise are those of all rows together"));
+  EXPECT_EQ(complaint({on, tensorwise, "--recipe.high_precision_gemms=[\"forward\"]"}), "");
+  for (const std::string name : {"bf16", "float8_rowwise", "float8_blockwise", "auto"})
+    EXPECT_EQ(complaint({on, "--recipe.name=" + name}), "") << name;
+}
+
 TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
   const std::string stochastic = "--recipe.gradient_rounding=stochastic";
   EXPECT_THAT(complaint({stochastic}),
