@@ -128,6 +128,15 @@ TEST(CudaAttention, PackedDocumentsOnCudnn) {
     }
 }
 
+// Lengths of whole steps of 1,024: two passes on dense operands in the backward pass, beside sequences of one pass.
+TEST(CudaAttention, LastQueriesOfLongSequences) {
+  Generator random(16);
+  const Calls backward("attention_backward.cudnn");
+  AttentionRun(random, {.heads = 4, .kv_heads = 2, .lengths = {{1024, 3072}, {72, 200}, {1024, 1024}, {2048, 3072}}})
+      .check();
+  EXPECT_EQ(backward.count(), kCudnn);
+}
+
 TEST(CudaAttention, FewerQueriesThanKeys) {
   Generator random(8);
   for (const DType dtype : {DType::f32, DType::bf16})

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/common/cuda_error.h"
 #include "core/cuda/common/device_table.h"
 #include "core/cuda/cudnn/attention_graph.h"
@@ -39,6 +40,7 @@ HeadStrides strides_of(const Tensor& t) {
 struct Operand {
   AttentionOperand id;
   const Tensor* tensor;
+  bool own = false;  // of one uniform sequence: its rows alone
   [[nodiscard]] bool of_keys() const { return id == kK || id == kV || id == kDk || id == kDv; }
   // In elements; a packed lse row holds all heads.
   [[nodiscard]] std::int64_t row() const { return id == kLse ? tensor->size(0) : tensor->stride(0); }
@@ -159,7 +161,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
   for (const Operand& x : operands) {
     const SequenceRange& first = sequences[0];
     // Packed offsets count from the tensor's start; uniform graph tensors start at the first sequence.
-    const std::int64_t row = key.packed ? 0 : x.of_keys() ? first.k_begin : first.q_begin;
+    const std::int64_t row = key.packed || x.own ? 0 : x.of_keys() ? first.k_begin : first.q_begin;
     void* address = static_cast<std::byte*>(x.tensor->raw_data()) + static_cast<std::size_t>(row * x.row()) * x.width();
     if (!is_aligned(x, address)) {
       reason = "an operand is not aligned to 16 bytes";
@@ -194,6 +196,69 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
   return graph->run(*session, addresses, workspace.raw_data(), reason);
 }
 
+// cuDNN's causal backward of fewer queries than keys takes a third longer than one without a mask over the keys before
+// the queries and one over the square at the end. Lengths of whole steps recur: a plan serves a pair of lengths.
+constexpr std::int64_t kSplitStep = 1024;
+bool splits(const SequenceRange& s) {
+  return s.q_length > 0 && s.q_length < s.k_length && s.q_length % kSplitStep == 0 && s.k_length % kSplitStep == 0;
+}
+SequenceRange square_of(const SequenceRange& s) {
+  return {s.q_begin, s.q_length, s.k_begin + s.k_length - s.q_length, s.q_length};
+}
+SequenceRange rectangle_of(const SequenceRange& s) {
+  return {s.q_begin, s.q_length, s.k_begin, s.k_length - s.q_length};
+}
+
+class Backward {
+ public:
+  Backward(const AttentionBackwardArgs& args, AttentionLayout layout, std::string& reason)
+      : args_(args), layout_(layout), reason_(reason) {}
+
+  // All of `sequences` in one pass.
+  bool run(Sequences sequences) { return run(sequences, layout_, args_.causal, {kLse, &args_.lse}, {kDq, &args_.dq}); }
+
+  // A sequence in two passes over dense operands, from packed ones under a causal mask without a window.
+  bool run_split(const SequenceRange& s) {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const SequenceRange square = square_of(s), rectangle = rectangle_of(s);
+    const Tensor lse = packed_lse_rows(args_.lse, s.q_begin, s.q_length),
+                 dq = Tensor::empty({s.q_length, args_.dq.size(1), args_.dq.size(2)}, args_.dq.dtype(), lse.device());
+    const Operand own_lse{kLse, &lse, true};
+    if (!run({&square, 1}, AttentionLayout::uniform, true, own_lse, {kDq, &args_.dq}) ||
+        !run({&rectangle, 1}, AttentionLayout::uniform, false, own_lse, {kDq, &dq, true}))
+      return false;
+    add_rows(dq, args_.dq.narrow(0, s.q_begin, s.q_length));
+    return true;
+  }
+
+ private:
+  bool run(Sequences sequences, AttentionLayout layout, bool causal, const Operand& lse, const Operand& dq) {
+    AttentionGraphKey key =
+        key_of(args_.q, args_.k, args_.v, args_.out, sequences, layout, causal, args_.window, args_.scale);
+    key.backward = true;
+    key.deterministic = deterministic();
+    key.dq = strides_of(*dq.tensor);
+    key.dk = strides_of(args_.dk);
+    key.dv = strides_of(args_.dv);
+    choose_workspace(key, args_.q, args_.k);
+    return cuda::run(key, sequences,
+                     {{kQ, &args_.q},
+                      {kK, &args_.k},
+                      {kV, &args_.v},
+                      {kOut, &args_.out},
+                      lse,
+                      {kDout, &args_.dout},
+                      dq,
+                      {kDk, &args_.dk},
+                      {kDv, &args_.dv}},
+                     reason_);
+  }
+
+  const AttentionBackwardArgs& args_;
+  AttentionLayout layout_;
+  std::string& reason_;
+};
+
 // 0: none fits.
 std::size_t deterministic_batch(const AttentionGraphKey& key) {
   const std::int64_t bytes = key.heads * key.queries * key.keys * 2;
@@ -215,28 +280,15 @@ bool cudnn_attention(const AttentionArgs& args, AttentionLayout layout, std::str
 
 bool cudnn_attention_backward(const AttentionBackwardArgs& args, AttentionLayout layout, std::string& reason) {
   if (reason = cudnn_missing(); !reason.empty()) return false;
-  const auto run_some = [&](Sequences sequences) {
-    AttentionGraphKey key =
-        key_of(args.q, args.k, args.v, args.out, sequences, layout, args.causal, args.window, args.scale);
-    key.backward = true;
-    key.deterministic = deterministic();
-    key.dq = strides_of(args.dq);
-    key.dk = strides_of(args.dk);
-    key.dv = strides_of(args.dv);
-    choose_workspace(key, args.q, args.k);
-    return run(key, sequences,
-               {{kQ, &args.q},
-                {kK, &args.k},
-                {kV, &args.v},
-                {kOut, &args.out},
-                {kLse, &args.lse},
-                {kDout, &args.dout},
-                {kDq, &args.dq},
-                {kDk, &args.dk},
-                {kDv, &args.dv}},
-               reason);
-  };
-  if (!deterministic()) return run_some(args.sequences);
+  Backward backward(args, layout, reason);
+  if (!deterministic()) {
+    const bool can_split = layout == AttentionLayout::packed && args.causal && args.window == 0;
+    std::vector<SequenceRange> whole, split;
+    for (const SequenceRange& sequence : args.sequences)
+      (can_split && splits(sequence) ? split : whole).push_back(sequence);
+    return (whole.empty() || backward.run(whole)) &&
+           std::ranges::all_of(split, [&](const SequenceRange& sequence) { return backward.run_split(sequence); });
+  }
   const std::size_t batch = deterministic_batch(
       key_of(args.q, args.k, args.v, args.out, args.sequences, layout, args.causal, args.window, args.scale));
   if (batch == 0) {
@@ -244,7 +296,7 @@ bool cudnn_attention_backward(const AttentionBackwardArgs& args, AttentionLayout
     return false;
   }
   for (std::size_t first = 0; first < args.sequences.size(); first += batch)
-    if (!run_some(args.sequences.subspan(first, std::min(batch, args.sequences.size() - first)))) return false;
+    if (!backward.run(args.sequences.subspan(first, std::min(batch, args.sequences.size() - first)))) return false;
   return true;
 }
 
