@@ -40,20 +40,23 @@ std::vector<int> MeshAxis::ranks(int rank) const {
 }
 
 std::vector<MeshAxis> mesh_axes(const MeshSizes& sizes) {
-  QUENCH_CHECK(std::min({sizes.replicate, sizes.shard, sizes.context, sizes.expert}) >= 1,
-               "mesh: replicate {}, shard {}, context {}, expert {}", sizes.replicate, sizes.shard, sizes.context,
-               sizes.expert);
+  QUENCH_CHECK(std::min({sizes.replicate, sizes.shard, sizes.context, sizes.expert, sizes.tensor}) >= 1,
+               "mesh: replicate {}, shard {}, context {}, expert {}, tensor {}", sizes.replicate, sizes.shard,
+               sizes.context, sizes.expert, sizes.tensor);
   QUENCH_CHECK(sizes.world() <= INT_MAX && sizes.copy() % sizes.expert == 0, "mesh of {} ranks: experts on {} of {}",
                sizes.world(), sizes.expert, sizes.copy());
   const auto copy = static_cast<int>(sizes.copy());
+  const int tensor = sizes.tensor;
   using namespace mesh_axis;
-  return {{kShard, copy, 1, "all-gathers weights, reduce-scatters gradients", "shard"},
-          {kReplicate, sizes.replicate, copy, "sums gradients, once a step", "replicate"},
-          {kContext, sizes.context, 1, "all-gathers keys and values, reduce-scatters their gradients", "context", true},
-          {kExperts, sizes.expert, 1, "exchanges token rows with the experts", "experts"},
+  return {{kTensor, tensor, 1, "all-gathers token rows, reduce-scatters sums, in every layer", "tensor", true},
+          {kShard, copy, tensor, "all-gathers weights, reduce-scatters gradients", "shard"},
+          {kReplicate, sizes.replicate, copy * tensor, "sums gradients, once a step", "replicate"},
+          {kContext, sizes.context, tensor, "all-gathers keys and values, reduce-scatters their gradients", "context",
+           true},
+          {kExperts, sizes.expert, tensor, "exchanges token rows with the experts", "experts"},
           // Without expert parallelism experts are sharded as all weights.
-          {kExpertShard, copy / sizes.expert, sizes.expert, "all-gathers experts, reduce-scatters their gradients",
-           sizes.expert == 1 ? "shard" : "expert shard"}};
+          {kExpertShard, copy / sizes.expert, sizes.expert * tensor,
+           "all-gathers experts, reduce-scatters their gradients", sizes.expert == 1 ? "shard" : "expert shard"}};
 }
 
 MeshAxis mesh_axis_of(const MeshSizes& sizes, std::string_view name) {
@@ -66,6 +69,7 @@ MeshAxis mesh_axis_of(const MeshSizes& sizes, std::string_view name) {
 std::string describe_sizes(const MeshSizes& sizes) {
   std::string text = fmt::format("{} = replicate {} x shard {} x context {}", sizes.world(), sizes.replicate,
                                  sizes.shard, sizes.context);
+  if (sizes.tensor > 1) text += fmt::format(" x tensor {}", sizes.tensor);
   if (sizes.expert > 1) text += fmt::format(", experts over {}", sizes.expert);
   return text;
 }

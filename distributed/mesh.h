@@ -1,7 +1,7 @@
 #pragma once
 // Mesh of a run's ranks: the only place where process groups are derived from the sizes of section parallel.
 //
-// Ranks are numbered with `context` innermost, then `shard`, then `replicate`. Every kind of group is a row of
+// Ranks are numbered with `tensor` innermost, then `context`, `shard` and `replicate`. Every kind of group is a row of
 // mesh_axes(): `size` ranks that are `stride` apart. A rank belongs to one group of each row.
 
 #include <cstdint>
@@ -16,10 +16,11 @@ struct MeshSizes {
   int shard = 1;      // parts of the data in a copy
   int context = 1;    // parts of each sequence
   int expert = 1;     // ranks of a copy that split the experts
+  int tensor = 1;     // slices of the weights
 
-  // Ranks that share one copy of the parameters.
+  // Ranks that share one copy of the parameters, or of a slice of them.
   [[nodiscard]] std::int64_t copy() const noexcept { return std::int64_t{shard} * context; }
-  [[nodiscard]] std::int64_t world() const noexcept { return replicate * copy(); }
+  [[nodiscard]] std::int64_t world() const noexcept { return replicate * copy() * tensor; }
   // Ranks that read different sequences.
   [[nodiscard]] int data() const noexcept { return replicate * shard; }
 };
@@ -45,6 +46,7 @@ struct MeshAxis {
 
 // Names of the rows of mesh_axes().
 namespace mesh_axis {
+inline constexpr std::string_view kTensor = "tensor";             // slices of the same weights
 inline constexpr std::string_view kShard = "shard";               // MeshSizes::copy() ranks: FSDP
 inline constexpr std::string_view kReplicate = "replicate";       // equal shards of all copies
 inline constexpr std::string_view kContext = "context";           // parts of the same sequences

@@ -69,7 +69,8 @@ void reduce_numbers(ProcessGroup& group, std::span<T> numbers, ReduceOp op, std:
 const std::shared_ptr<const Ranks>& Ranks::single() {
   static const std::shared_ptr<const Ranks> ranks = [] {
     const std::shared_ptr<ProcessGroup> group = single_group("single", {});
-    return std::make_shared<const Ranks>(Ranks{0, 1, {}, 1, group, group, group, group, group, group, group, group});
+    return std::make_shared<const Ranks>(
+        Ranks{0, 1, {}, 1, group, group, group, group, group, group, group, group, group});
   }();
   return ranks;
 }
@@ -100,6 +101,7 @@ Ranks make_ranks(const std::shared_ptr<World>& world, const MeshSizes& mesh) {
   ranks.shard = group(mesh_axis::kShard);
   ranks.replicate = group(mesh_axis::kReplicate);
   ranks.context = group(mesh_axis::kContext);
+  ranks.tensor = group(mesh_axis::kTensor);
   ranks.experts = group(mesh_axis::kExperts);
   ranks.expert_shard = group(mesh_axis::kExpertShard);
   ranks.saving = world->make_host_group("saving");

@@ -23,6 +23,8 @@ struct Ranks {
   std::shared_ptr<ProcessGroup> world, shard, replicate;
   // Ranks that compute parts of the same sequences.
   std::shared_ptr<ProcessGroup> context;
+  // Ranks with slices of the same weights, which read the same sequences.
+  std::shared_ptr<ProcessGroup> tensor;
   // Within a replica: expert-parallel group, and ranks with the same experts. Without expert parallelism: this rank,
   // and `shard`.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
@@ -36,7 +38,9 @@ struct Ranks {
   [[nodiscard]] bool is_first() const noexcept { return rank == 0; }
   [[nodiscard]] bool is_single() const noexcept { return size == 1; }
   // Among mesh.data() ranks that read different sequences.
-  [[nodiscard]] int data_rank() const noexcept { return rank / mesh.context; }
+  [[nodiscard]] int data_rank() const noexcept { return rank / (mesh.context * mesh.tensor); }
+  // What the ranks of a tensor group have in common is counted by the first of them.
+  [[nodiscard]] bool counts() const noexcept { return rank % mesh.tensor == 0; }
 };
 
 // Groups of mesh_axes(), whose sizes multiply to the world size; equal groups are one, except where an axis is apart.

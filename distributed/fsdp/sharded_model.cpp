@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/ops/elementwise.h"
 #include "nn/experts/moe.h"
 
 namespace quench::distributed {
@@ -86,6 +87,10 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     exchange_ = std::make_unique<ContextExchange>(options_.context, clock);
     model_.set_sequence_exchange(exchange_.get());
   }
+  if (options_.tensor != nullptr && options_.tensor->size() > 1) {
+    tensor_ = std::make_unique<GroupTensorExchange>(options_.tensor, clock);
+    model_.set_tensor_exchange(tensor_.get());
+  }
   hooks_.before_forward = [this](std::int64_t layer) { before_forward(layer); };
   hooks_.after_forward = [this](std::int64_t layer) { after_forward(layer); };
   hooks_.before_backward = [this](std::int64_t layer) { before_backward(layer); };
@@ -109,6 +114,7 @@ void ShardedModel::share_experts() {
 ShardedModel::~ShardedModel() {
   model_.remove_unit_hooks(&hooks_);
   if (exchange_) model_.set_sequence_exchange(nullptr);
+  if (tensor_) model_.set_tensor_exchange(nullptr);
   model_.visit([](const std::string&, nn::Module& module) {
     if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);
   });
@@ -263,10 +269,42 @@ void ShardedModel::end_pass() {
   end_reductions(0);
   shared_->gradients.trim();
   shared_->clock->wait(replica_sums_);
+  if (last_ && tensor_) sum_shared_gradients();
+}
+
+void ShardedModel::sum_shared_gradients() {
+  std::vector<Tensor> gradients;
+  std::int64_t elements = 0;
+  for (const Unit& unit : units_)
+    for (const nn::Parameter* parameter : unit.parameters) {
+      if (!parameter->variable.requires_grad() || !parameter->slice.is_shared()) continue;
+      const auto& gradient = parameter->variable.gradient();
+      if (!gradient->has_value()) gradient->target().tensor.zero();
+      gradients.push_back(gradient->value());
+      elements += gradients.back().numel();
+    }
+  if (elements == 0) return;
+  // One operation for all of them.
+  const MemoryScope scope(MemoryCategory::gradients);
+  const Tensor sums = Tensor::empty({elements}, DType::f32, device_);
+  const auto for_each = [&](const std::function<void(const Tensor& gradient, const Tensor& place)>& work) {
+    std::int64_t begin = 0;
+    for (const Tensor& gradient : gradients) {
+      const Tensor flat = gradient.view({gradient.numel()});
+      if (flat.numel() > 0) work(flat, sums.narrow(0, begin, flat.numel()));
+      begin += flat.numel();
+    }
+  };
+  for_each([](const Tensor& gradient, const Tensor& place) { cast({gradient, place}); });
+  std::vector<Work> works;
+  works.push_back(options_.tensor->all_reduce(sums, ReduceOp::sum, "gradients of whole weights"));
+  shared_->clock->wait(works);
+  for_each([](const Tensor& gradient, const Tensor& place) { cast({place, gradient}); });
 }
 
 void ShardedModel::sum_squared_norm(const Tensor& norm) {
   if (shard_->size() > 1) shard_->all_reduce(norm, ReduceOp::sum, "gradient norm").wait();
+  if (tensor_) options_.tensor->all_reduce(norm, ReduceOp::sum, "gradient norm").wait();
 }
 
 }  // namespace quench::distributed

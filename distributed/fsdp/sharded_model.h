@@ -18,6 +18,7 @@
 #include "distributed/context/context_exchange.h"
 #include "distributed/experts/expert_parallel_dispatcher.h"
 #include "distributed/fsdp/fsdp_unit.h"
+#include "distributed/tensor/group_tensor_exchange.h"
 #include "nn/decoder/causal_lm.h"
 #include "recipes/lora/quantized_base.h"
 
@@ -36,6 +37,8 @@ struct ShardedModelOptions {
   bool mxfp8_rows = false;  // token all-to-all in MXFP8
   // Ranks of the shard group with parts of the same sequences; null: sequences are whole.
   std::shared_ptr<ProcessGroup> context;
+  // Ranks with the other slices of the weights, whose shard groups are others; null: weights are whole.
+  std::shared_ptr<ProcessGroup> tensor;
 };
 
 class ShardedModel {
@@ -102,6 +105,8 @@ class ShardedModel {
   void begin_replica_sum(Unit& unit);
   // Reduces units outside the layers with complete gradients.
   void reduce_ready();
+  // Gradients of weights that all ranks of the tensor axis hold whole: their sums.
+  void sum_shared_gradients();
 
   nn::CausalLm& model_;
   std::shared_ptr<ProcessGroup> shard_, replicate_;
@@ -111,6 +116,7 @@ class ShardedModel {
   std::shared_ptr<FsdpContext> shared_;
   std::unique_ptr<ExpertParallelDispatcher> dispatcher_;  // null: no expert parallelism
   std::unique_ptr<ContextExchange> exchange_;             // null: no context parallelism
+  std::unique_ptr<GroupTensorExchange> tensor_;           // null: no tensor parallelism
   std::vector<Unit> units_;
   std::vector<Unit*> head_units_;
   std::deque<Unit*> reducing_;

@@ -19,42 +19,58 @@ Tensor ones(std::int64_t size, DType dtype, Device device) {
   return converted.to(device);
 }
 
+// Consecutive heads: those of a key-value group are on one rank.
+AttentionSpec heads_of_rank(AttentionSpec spec, const TensorPlace& place) {
+  spec.heads /= place.count;
+  spec.kv_heads /= place.count;
+  return spec;
+}
+
 }  // namespace
 
 Attention::Attention(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options)
-    : attend_{.layout = {block.attention.heads, block.attention.kv_heads, block.attention.key_dim},
-              .scale = static_cast<float>(block.attention.scale),
-              .window = block.attention.window,
-              .chunk = block.attention.chunk,
+    : Attention(config, block, heads_of_rank(block.attention, options.tensor), options) {}
+
+Attention::Attention(const ModelConfig& config, const BlockSpec& block, const AttentionSpec& own,
+                     const ParameterOptions& options)
+    : attend_{.layout = {own.heads, own.kv_heads, own.key_dim},
+              .scale = static_cast<float>(own.scale),
+              .window = own.window,
+              .chunk = own.chunk,
               .layer = block.layer,
-              .soft_cap = static_cast<float>(block.attention.soft_cap)},
-      qk_form_(block.attention.qk_form),
-      qkv_proj_(
-          config.hidden_size, attend_.layout.width(),
-          {.bias = block.attention.qkv_bias,
-           .init_std = config.initializer_range,
-           .parameters = options,
-           .parts = block.attention.fused_storage ? std::vector<LinearPart>()
-                                                  : std::vector<LinearPart>{{"q_proj", block.attention.query_width()},
-                                                                            {"k_proj", block.attention.kv_width()},
-                                                                            {"v_proj", block.attention.kv_width()}}}),
-      o_proj_(block.attention.query_width(), config.hidden_size,
-              {.bias = block.attention.output_bias, .init_std = residual_init_std(config), .parameters = options}),
-      rotated_(block.attention.rotary.has_value()),
-      interleaved_(rotated_ && block.attention.rotary->interleaved),
-      fuses_rotation_(rotated_ && !interleaved_ && block.attention.rotary->dim == block.attention.key_dim) {
-  const std::int64_t head_dim = block.attention.key_dim;
+              .soft_cap = static_cast<float>(own.soft_cap)},
+      qk_form_(own.qk_form),
+      qkv_proj_(config.hidden_size, attend_.layout.width(),
+                {.bias = own.qkv_bias,
+                 .init_std = config.initializer_range,
+                 .parameters = options,
+                 .parts = own.fused_storage ? std::vector<LinearPart>()
+                                            : std::vector<LinearPart>{{"q_proj", own.query_width()},
+                                                                      {"k_proj", own.kv_width()},
+                                                                      {"v_proj", own.kv_width()}},
+                 .split = TensorSplit::rows}),
+      o_proj_(own.query_width(), config.hidden_size,
+              {.bias = own.output_bias,
+               .init_std = residual_init_std(config),
+               .parameters = options,
+               .split = TensorSplit::columns}),
+      rotated_(own.rotary.has_value()),
+      interleaved_(rotated_ && own.rotary->interleaved),
+      fuses_rotation_(rotated_ && !interleaved_ && own.rotary->dim == own.key_dim) {
+  const std::int64_t head_dim = own.key_dim;
   add_module("qkv_proj", qkv_proj_);
   add_module("o_proj", o_proj_);
-  const QkNorm qk_norm = block.attention.qk_norm;
+  const QkNorm qk_norm = own.qk_norm;
   if (qk_norm == QkNorm::weighted || qk_norm == QkNorm::all_heads) {
     const bool all = qk_norm == QkNorm::all_heads;
-    add_module("q_norm", q_norm_.emplace(all ? block.attention.query_width() : head_dim, qk_form_, options));
-    add_module("k_norm", k_norm_.emplace(all ? block.attention.kv_width() : head_dim, qk_form_, options));
+    add_module("q_norm", q_norm_.emplace(all ? own.query_width() : head_dim, qk_form_, options));
+    add_module("k_norm", k_norm_.emplace(all ? own.kv_width() : head_dim, qk_form_, options));
   }
-  if (block.attention.sinks)
-    add_parameter("sinks", sinks_.emplace(make_parameter({block.attention.heads}, options, Initializer::normal,
-                                                         config.initializer_range)));
+  if (own.sinks) {
+    add_parameter("sinks",
+                  sinks_.emplace(make_parameter({own.heads}, options, Initializer::normal, config.initializer_range)));
+    sinks_->slice.split = TensorSplit::rows;
+  }
   if (qk_norm == QkNorm::unweighted) unit_ = Variable(ones(head_dim, options.dtype, options.device));
 }
 

@@ -21,6 +21,9 @@ class Attention final : public SubLayer {
   }
 
  private:
+  // `own`: the heads of this rank of the tensor axis.
+  Attention(const ModelConfig& config, const BlockSpec& block, const AttentionSpec& own,
+            const ParameterOptions& options);
   [[nodiscard]] Variable mix(Variable qkv, const ForwardContext& context) const;
 
   AttendOptions attend_;

@@ -6,11 +6,13 @@
 #include <ranges>
 
 #include "autograd/recompute.h"
+#include "autograd/tensor_parallel.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "nn/attention/shared_prefix.h"
 #include "nn/decoder/logits_form.h"
 #include "nn/modules/initialize.h"
+#include "nn/spec/tensor_parallel.h"
 
 namespace quench::nn {
 
@@ -67,7 +69,7 @@ Tensor position_rows(std::span<const SequenceRange> sequences, std::span<const s
 }  // namespace
 
 CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
-    : embed_tokens(config.vocab_size, config.hidden_size, options, config.initializer_range),
+    : embed_tokens(config.vocab_size / options.tensor.count, config.hidden_size, options, config.initializer_range),
       norm(config.hidden_size, config.stream.norm.form, options) {
   add_module("embed_tokens", embed_tokens);
   for (const BlockSpec& block : config.blocks) {
@@ -83,11 +85,14 @@ CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
 
 CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
     : config_(config), stream_(config.stream), options_(options), model_(config, options), rotations_(config) {
+  const std::string fault = tensor_parallel_fault(config, options.tensor.count);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, fault.empty(), "{}", fault);
   options_.deferred = false;
   add_module("model", model_);
   if (!config.tie_word_embeddings) {
-    lm_head_.emplace(config.hidden_size, config.vocab_size,
-                     LinearOptions{.init_std = config.initializer_range, .parameters = options});
+    lm_head_.emplace(
+        config.hidden_size, config.vocab_size / options.tensor.count,
+        LinearOptions{.init_std = config.initializer_range, .parameters = options, .split = TensorSplit::rows});
     add_module(std::string(kHeadName), *lm_head_);
   }
   assign_names();
@@ -132,8 +137,17 @@ CausalLm::Pair CausalLm::run_mtp(const MtpLayer& layer, const Variable& embeddin
                          {embedding, hidden}, context);
 }
 
+Variable CausalLm::first_hidden(const Tensor& ids, const ForwardContext& context) const {
+  QUENCH_CHECK(
+      options_.tensor.count == 1 || (context.tensor != nullptr && context.tensor->size() == options_.tensor.count),
+      "a slice of 1 in {} of a model, without the other slices", options_.tensor.count);
+  if (context.tensor == nullptr) return scaled_embedding(model_.embed_tokens.forward(ids));
+  return scaled_embedding(
+      autograd::embedding_of_parts(model_.embed_tokens.read_weight().weight(), ids, *context.tensor));
+}
+
 Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
-  Variable residual = scaled_embedding(model_.embed_tokens.forward(ids));
+  Variable residual = first_hidden(ids, context);
   Variable delta;
   autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
@@ -150,8 +164,9 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
   }
   if (offloader != nullptr) offloader->end_forward();
   const RmsNorm& norm = model_.norm;
-  return delta.defined() ? autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second
-                         : autograd::rms_norm(residual, norm.weight(), norm.form());
+  const Variable normed = delta.defined() ? autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second
+                                          : autograd::rms_norm(residual, norm.weight(), norm.form());
+  return context.tensor == nullptr ? normed : autograd::gather_tokens(normed, ids.size(0), *context.tensor).rows;
 }
 
 std::vector<Variable> CausalLm::mtp_hidden(Variable hidden, std::span<const MtpInput> inputs,
@@ -184,18 +199,35 @@ Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardCo
 Variable CausalLm::head_loss(const Variable& hidden_states, const Tensor& labels, float scale,
                              const LmHeadLossOptions& options, Tensor* losses, LogitsLoss* rows) const {
   const std::unique_ptr<HeadGemms> gemms = head_gemms();
-  return autograd::lm_head_loss(hidden_states, head_weight(), labels, scale, options, losses, gemms.get(), rows);
+  if (tensor_exchange_ == nullptr)
+    return autograd::lm_head_loss(hidden_states, head_weight(), labels, scale, options, losses, gemms.get(), rows);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, rows == nullptr, "a loss of whole logits, with the vocabulary in {} parts",
+                  tensor_exchange_->size());
+  autograd::CrossEntropyOfParts parts(*tensor_exchange_);
+  return autograd::lm_head_loss(hidden_states, head_weight(), labels, scale, options, losses, gemms.get(), &parts);
 }
 
 Tensor CausalLm::logits(const Variable& hidden_states) const {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden_states.value();
-  const Tensor result = Tensor::empty({x.size(0), config_.vocab_size}, DType::f32, x.device());
+  const std::int64_t vocab = head_weight().shape()[0];
+  const Tensor result = Tensor::empty({x.size(0), vocab}, DType::f32, x.device());
   if (const std::unique_ptr<HeadGemms> gemms = head_gemms())
     gemms->logits(x, result);
   else
     gemm({.a = x, .b = head_weight().acquire().value(), .c = result, .transpose_b = true});
-  return result;
+  if (tensor_exchange_ == nullptr) return result;
+  const Tensor parts = tensor_exchange_->gather(result);
+  const Tensor whole = Tensor::empty({x.size(0), config_.vocab_size}, DType::f32, x.device());
+  for (std::int64_t part = 0; part < tensor_exchange_->size(); ++part)
+    copy_rows({.from = parts.narrow(0, part * x.size(0), x.size(0)), .to = whole.narrow(1, part * vocab, vocab)});
+  return whole;
+}
+
+KvCache CausalLm::make_cache(std::int64_t capacity) const {
+  ModelConfig own = config_;
+  for (BlockSpec& block : own.blocks) block.attention.kv_heads /= options_.tensor.count;
+  return KvCache(own, capacity, options_.dtype, options_.device, kv_cache_);
 }
 
 ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const {
@@ -213,6 +245,7 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, cons
           : position_rows(sequences, rotations.first, positions.numel(), options_.device).to(options_.device);
   context.sequences = std::move(sequences);
   context.hooks = unit_hooks_;
+  context.tensor = tensor_exchange_;
   return context;
 }
 

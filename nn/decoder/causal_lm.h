@@ -56,12 +56,15 @@ class CausalLm final : public Module {
   void set_sequence_exchange(const autograd::SequenceExchange* exchange) noexcept { sequence_exchange_ = exchange; }
   [[nodiscard]] const autograd::SequenceExchange* sequence_exchange() const noexcept { return sequence_exchange_; }
 
+  // Ranks that hold the other slices of the weights (ParameterOptions::tensor); null: this one has all. Must outlive
+  // the model's passes.
+  void set_tensor_exchange(const autograd::TensorExchange* exchange) noexcept { tensor_exchange_ = exchange; }
+  [[nodiscard]] const autograd::TensorExchange* tensor_exchange() const noexcept { return tensor_exchange_; }
+
   // KV caches of the model; by default in its dtype.
   void set_kv_cache(KvCacheElements elements) { kv_cache_ = std::move(elements); }
   [[nodiscard]] const KvCacheElements& kv_cache() const noexcept { return kv_cache_; }
-  [[nodiscard]] KvCache make_cache(std::int64_t capacity) const {
-    return KvCache(config_, capacity, options_.dtype, options_.device, kv_cache_);
-  }
+  [[nodiscard]] KvCache make_cache(std::int64_t capacity) const;
 
   // Adds the weight "<name>.weight" [outputs,H] of a head over the final hidden states, such as the "score" of a reward
   // model. No linear layer: it is read through autograd::router_logits() or matmul(), and stays in high precision under
@@ -115,6 +118,9 @@ class CausalLm final : public Module {
 
   using Pair = std::pair<Variable, Variable>;  // summed: the hidden state
 
+  // Scaled rows of the embedding: of all tokens, or the rows of this rank of the tensor axis.
+  [[nodiscard]] Variable first_hidden(const Tensor& ids, const ForwardContext& context) const;
+
   [[nodiscard]] Pair run_layer(std::size_t index, const Variable& residual, const Variable& delta,
                                const ForwardContext& context) const;
   [[nodiscard]] static Pair run_mtp(const MtpLayer& layer, const Variable& embedding, const Variable& hidden,
@@ -128,6 +134,7 @@ class CausalLm final : public Module {
   std::vector<std::unique_ptr<AddedHead>> added_heads_;
   std::vector<const UnitHooks*> unit_hooks_;
   const autograd::SequenceExchange* sequence_exchange_ = nullptr;
+  const autograd::TensorExchange* tensor_exchange_ = nullptr;
   mutable LayerRotations rotations_;
   KvCacheElements kv_cache_;
 };

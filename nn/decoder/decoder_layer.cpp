@@ -1,6 +1,7 @@
 #include "nn/decoder/decoder_layer.h"
 
 #include "autograd/functions.h"
+#include "autograd/tensor_parallel.h"
 #include "core/memory/memory_part.h"
 
 namespace quench::nn {
@@ -38,20 +39,25 @@ std::pair<Variable, Variable> DecoderLayer::run_part(const Part& part, const Var
   const SubLayer& module = *part.module;
   const auto run_module = [&](const Variable& input) {
     const MemoryPartScope scope(&part == &attention_ ? MemoryPart::attention : MemoryPart::feed_forward);
-    return module.forward(input, context);
+    if (context.tensor == nullptr) return module.forward(input, context);
+    const auto [rows, again] = autograd::gather_tokens(input, context.positions.numel(), *context.tensor);
+    return autograd::scatter_sums(module.forward(rows, context), *context.tensor, again);
   };
+  // Gathered rows are quantized by their reader.
+  const autograd::QuantOutputRequest wanted =
+      context.tensor == nullptr ? module.input_quant_request() : autograd::QuantOutputRequest{};
   if (!part.norm) {
     const Variable stream = delta.defined() ? autograd::add(residual, delta) : residual;
     return {stream, contribution(part, run_module(stream))};
   }
   const RmsNorm& norm = *part.norm;
   if (!delta.defined()) {
-    const Variable normed = autograd::rms_norm(residual, norm.weight(), norm.form(), module.input_quant_request());
+    const Variable normed = autograd::rms_norm(residual, norm.weight(), norm.form(), wanted);
     return {residual, contribution(part, run_module(normed))};
   }
   // Decode of one token: saves a kernel launch.
-  if (context.caches_keys() && delta.value().size(0) == 1 && autograd::Tape::current() == nullptr &&
-      !norm.form().f32_weight) {
+  if (context.tensor == nullptr && context.caches_keys() && delta.value().size(0) == 1 &&
+      autograd::Tape::current() == nullptr && !norm.form().f32_weight) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty_like(residual.value());
     const Weight::Acquired weight = norm.weight().acquire();
@@ -60,8 +66,7 @@ std::pair<Variable, Variable> DecoderLayer::run_part(const Part& part, const Var
         context);
     if (out.defined()) return {Variable(sum), contribution(part, out)};
   }
-  const auto [stream, normed] =
-      autograd::add_rms_norm(residual, delta, norm.weight(), norm.form(), module.input_quant_request());
+  const auto [stream, normed] = autograd::add_rms_norm(residual, delta, norm.weight(), norm.form(), wanted);
   return {stream, contribution(part, run_module(normed))};
 }
 

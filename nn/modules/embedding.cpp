@@ -22,6 +22,7 @@ std::shared_ptr<const EmbeddingKernel> high_precision_embedding_kernel() {
 
 Embedding::Embedding(std::int64_t rows, std::int64_t width, const ParameterOptions& options, float init_std)
     : weight_(make_parameter({rows, width}, options, Initializer::normal, init_std)) {
+  weight_.slice.split = TensorSplit::rows;
   add_parameter("weight", weight_);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Token embedding table [vocabulary, hidden] and its lookup kernel.
+// Token embedding table [vocabulary, hidden] and its lookup kernel; a tensor-parallel rank has consecutive rows of it.
 
 #include <memory>
 #include <string>
@@ -30,6 +30,7 @@ class EmbeddingKernel {
 
 class Embedding final : public Module {
  public:
+  // `rows`: those of this rank.
   Embedding(std::int64_t rows, std::int64_t width, const ParameterOptions& options, float init_std);
 
   [[nodiscard]] Variable forward(const Tensor& ids) const { return kernel_->apply(weight_, ids); }

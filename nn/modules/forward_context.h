@@ -13,6 +13,10 @@
 #include "core/ops/experts/router.h"
 #include "nn/modules/rope_table.h"
 
+namespace quench::autograd {
+class TensorExchange;
+}
+
 namespace quench::nn {
 
 // Hooks around each decoder layer, for FSDP and optimizer state offload. Empty functions are skipped.
@@ -43,8 +47,10 @@ struct ForwardContext {
   Tensor rotation_rows;  // i32 [N]: rows of `rotations`; `positions` unless sequences differ in their tables
   std::vector<SequenceRange> sequences;  // cover the N tokens
   autograd::KeyRows keys;                // key rows of sequences with a shared prefix
-  KvCache* cache = nullptr;              // decode: appended to and read; null in training
-  const PagedKeys* paged = nullptr;      // the same in pages
+  // Ranks with slices of the weights: hidden states between layers are this rank's rows; null: all rows.
+  const autograd::TensorExchange* tensor = nullptr;
+  KvCache* cache = nullptr;          // decode: appended to and read; null in training
+  const PagedKeys* paged = nullptr;  // the same in pages
   // The number of keys is known in device memory only; k_length of the sequence is an upper bound.
   bool length_on_device = false;
   autograd::Recompute recompute = autograd::Recompute::none;

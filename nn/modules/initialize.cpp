@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/ops/weights/random_fill.h"
+#include "nn/modules/slice_map.h"
 
 namespace quench::nn {
 namespace {
@@ -40,11 +41,22 @@ void initialize_parameter(Parameter& parameter, std::uint64_t seed) {
     const std::int64_t begin = std::max(piece.row_begin, shard_begin);
     const std::int64_t end = std::min(piece.row_begin + piece.rows, shard_end);
     if (begin >= end) continue;
-    random_fill({.out = flat.narrow(0, (begin - shard_begin) * columns, (end - begin) * columns),
-                 .key = {seed, hash64(piece.hf_name), 0},
-                 .first = static_cast<std::uint64_t>((begin - piece.row_begin) * columns),
-                 .distribution = normal ? RandomDistribution::normal : RandomDistribution::uniform,
-                 .scale = normal ? parameter.init_std : parameter.init_std * std::sqrt(3.0f)});
+    const std::int64_t first_row = first_row_of(parameter, piece) + begin - piece.row_begin;
+    const auto fill = [&](const Tensor& out, std::int64_t first_element) {
+      random_fill({.out = out,
+                   .key = {seed, hash64(piece.hf_name), 0},
+                   .first = static_cast<std::uint64_t>(first_element),
+                   .distribution = normal ? RandomDistribution::normal : RandomDistribution::uniform,
+                   .scale = normal ? parameter.init_std : parameter.init_std * std::sqrt(3.0f)});
+    };
+    if (parameter.slice.column_parts() == 1) {
+      fill(flat.narrow(0, (begin - shard_begin) * columns, (end - begin) * columns), first_row * columns);
+      continue;
+    }
+    fill_columns(parameter, value.narrow(0, begin - shard_begin, end - begin),
+                 [&](const Tensor& whole, std::int64_t first) {
+                   fill(whole.view({whole.numel()}), (first_row + first) * whole.size(1));
+                 });
   }
 }
 

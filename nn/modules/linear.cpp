@@ -12,9 +12,11 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, LinearOption
   QUENCH_CHECK(parts_.empty() || rows == out_features, "Linear: parts have {} rows, the layer {}", rows, out_features);
   options_.sharding = options_.expert_sharding = {};
   options_.deferred = false;
+  weight_.slice.split = options.split;
   add_parameter("weight", weight_);
   if (has_bias_) {
     bias_ = make_parameter({out_features}, options.parameters, Initializer::zeros);
+    if (options.split == TensorSplit::rows) bias_.slice.split = options.split;
     add_parameter("bias", bias_);
   }
 }

@@ -17,6 +17,8 @@ struct LinearOptions {
   float init_std = 0.02f;  // standard deviation of the weight's initial values; those of the bias are 0
   ParameterOptions parameters{};
   std::vector<LinearPart> parts{};  // all rows, in order, by the last component of their names; empty: one part
+  // Axis of the weight that tensor-parallel ranks split; the two dimensions, and parts, are then those of a slice.
+  TensorSplit split = TensorSplit::none;
 };
 
 // Parts of the first `rows` rows of a named weight, for LinearInfo.

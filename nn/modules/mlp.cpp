@@ -6,17 +6,26 @@
 namespace quench::nn {
 
 Mlp::Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, const ParameterOptions& options)
+    : Mlp(block, width / options.tensor.count, config.hidden_size, config.initializer_range, residual_init_std(config),
+          options) {}
+
+Mlp::Mlp(const BlockSpec& block, std::int64_t own_width, std::int64_t hidden_size, float init_std,
+         float residual_init_std, const ParameterOptions& options)
     : layer_(block.layer),
       activation_(block.feed_forward.activation),
-      gate_up_proj_(config.hidden_size, 2 * width,
+      gate_up_proj_(hidden_size, 2 * own_width,
                     {.bias = block.feed_forward.bias,
-                     .init_std = config.initializer_range,
+                     .init_std = init_std,
                      .parameters = options,
                      .parts = block.feed_forward.fused_storage
                                   ? std::vector<LinearPart>()
-                                  : std::vector<LinearPart>{{"gate_proj", width}, {"up_proj", width}}}),
-      down_proj_(width, config.hidden_size,
-                 {.bias = block.feed_forward.bias, .init_std = residual_init_std(config), .parameters = options}) {
+                                  : std::vector<LinearPart>{{"gate_proj", own_width}, {"up_proj", own_width}},
+                     .split = TensorSplit::rows}),
+      down_proj_(own_width, hidden_size,
+                 {.bias = block.feed_forward.bias,
+                  .init_std = residual_init_std,
+                  .parameters = options,
+                  .split = TensorSplit::columns}) {
   add_module("gate_up_proj", gate_up_proj_);
   add_module("down_proj", down_proj_);
 }

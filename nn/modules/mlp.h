@@ -25,6 +25,9 @@ class Mlp final : public SubLayer {
   }
 
  private:
+  // `own_width`: features of this rank of the tensor axis.
+  Mlp(const BlockSpec& block, std::int64_t own_width, std::int64_t hidden_size, float init_std, float residual_init_std,
+      const ParameterOptions& options);
   std::int64_t layer_;
   GatedActivation activation_;
   Linear gate_up_proj_;

@@ -33,6 +33,7 @@ Parameter make_parameter(const Shape& shape, const ParameterOptions& options, In
                          std::int64_t experts) {
   Parameter parameter;
   parameter.global_shape = shape;
+  parameter.slice.place = options.tensor;
   parameter.experts = experts;
   const Sharding& sharding = experts > 0 ? options.expert_sharding : options.sharding;
   Tensor value;

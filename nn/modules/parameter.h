@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autograd/weight.h"
+#include "nn/modules/tensor_slice.h"
 
 namespace quench::nn {
 
@@ -35,7 +36,7 @@ struct Sharding {
   [[nodiscard]] ShardSpec of(std::int64_t rows) const noexcept;
 };
 
-// Rows under their Hugging Face name.
+// Rows under their Hugging Face name; of a tensor-parallel slice, this rank's rows of it.
 struct ParameterPiece {
   std::string hf_name;
   std::int64_t row_begin = 0;
@@ -55,7 +56,8 @@ struct Parameter {
   std::int64_t experts = 0;
   // The parameter as layers read it, if not the variable: e.g. all-gathered.
   Weight whole;
-  Shape global_shape;
+  Shape global_shape;  // of the slice, if tensor-parallel ranks split the weight
+  TensorSlice slice;
   ShardSpec shard;
   Sharding sharding;                   // determines `shard`
   std::vector<ParameterPiece> pieces;  // cover the global rows, in order
@@ -91,6 +93,7 @@ struct ParameterOptions {
   bool trainable = true;
   Sharding sharding{};
   Sharding expert_sharding{};  // for expert parameters
+  TensorPlace tensor{};
   // Values of unsharded parameters are empty until materialize(). Not kept in the options of layers and models.
   bool deferred = false;
 };

@@ -35,7 +35,10 @@ Tensor make_master(const Parameter& parameter, const OptimizerOptions& options) 
 
 std::int64_t element_offset(const Parameter& parameter) {
   const Shape& shape = parameter.global_shape;
-  return shape.rank() == 0 || shape[0] == 0 ? 0 : parameter.shard.row_begin * (parameter.numel() / shape[0]);
+  if (shape.rank() == 0 || shape[0] == 0) return 0;
+  // Slices have other elements; draws of theirs do not repeat.
+  const std::int64_t slice = parameter.slice.is_whole() ? 0 : parameter.slice.place.index * parameter.numel();
+  return slice + parameter.shard.row_begin * (parameter.numel() / shape[0]);
 }
 
 }  // namespace quench::nn

@@ -46,22 +46,28 @@ constexpr std::array<std::string_view, 6> kMuonKeys{"betas", "eps", "state", "mo
 
 const ChoiceTable<OptimizerEntry>& optimizer_table() {
   static const ChoiceTable<OptimizerEntry> table(
-      "optimizer",
-      {{"adamw", "AdamW with decoupled weight decay", kAdamWKeys, 2, 0, {}, make_adamw},
-       {"adamw_8bit", "AdamW, moments of matrices in 8 bits by blocks of 256", kAdamWKeys, 2, 1, "8 bits",
-        make_low_bit_adamw<MomentFormat::int8>},
-       {"adamw_4bit", "AdamW, moments of matrices in 4 bits by blocks of 128", kAdamWKeys, 2, 0.5, "4 bits",
-        make_low_bit_adamw<MomentFormat::int4>},
-       {"adamw_fp8", "AdamW, moments of matrices in e4m3 by blocks of 256", kAdamWKeys, 2, 1, "e4m3",
-        make_low_bit_adamw<MomentFormat::fp8>},
-       {"sgd", "gradient descent with momentum; weight decay is added to the gradient", kSgdKeys, 0, 0, {}, make_sgd},
-       {"muon",
-        "orthogonalised momentum for matrices, AdamW for embeddings, the head and vectors",
-        kMuonKeys,
-        1,
-        0,
-        {},
-        make_muon}});
+      "optimizer", {{"adamw", "AdamW with decoupled weight decay", kAdamWKeys, 2, 0, {}, make_adamw, true},
+                    {"adamw_8bit", "AdamW, moments of matrices in 8 bits by blocks of 256", kAdamWKeys, 2, 1, "8 bits",
+                     make_low_bit_adamw<MomentFormat::int8>},
+                    {"adamw_4bit", "AdamW, moments of matrices in 4 bits by blocks of 128", kAdamWKeys, 2, 0.5,
+                     "4 bits", make_low_bit_adamw<MomentFormat::int4>},
+                    {"adamw_fp8", "AdamW, moments of matrices in e4m3 by blocks of 256", kAdamWKeys, 2, 1, "e4m3",
+                     make_low_bit_adamw<MomentFormat::fp8>},
+                    {"sgd",
+                     "gradient descent with momentum; weight decay is added to the gradient",
+                     kSgdKeys,
+                     0,
+                     0,
+                     {},
+                     make_sgd,
+                     true},
+                    {"muon",
+                     "orthogonalised momentum for matrices, AdamW for embeddings, the head and vectors",
+                     kMuonKeys,
+                     1,
+                     0,
+                     {},
+                     make_muon}});
   return table;
 }
 

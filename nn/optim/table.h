@@ -24,6 +24,8 @@ struct OptimizerEntry {
   std::string_view moment_format;  // empty: the key state
   // Without learned scales.
   std::unique_ptr<Optimizer> (*make)(const std::vector<Parameter*>& parameters, const OptimizerOptions& options);
+  // Updates elements independently of each other: any slice of a weight as the whole.
+  bool is_elementwise = false;
 };
 
 // Default first.

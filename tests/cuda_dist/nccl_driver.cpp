@@ -1,9 +1,10 @@
 // One rank of the test of groups of GPUs:
 //   quench run --nproc-per-node gpu -- nccl_driver [dies | hangs]
 // Ends with status 0 when every operation gave what it should, gathered codes are those of the whole weights, and
-// sequences in parts have the loss and gradients of whole ones, else with 1 and a message. Rank 0 prints what 256 MiB
-// take. "dies": rank 1 ends with status 7 in the middle of an all-gather, and the others must end with 1 within 10 s.
-// "hangs": rank 1 never comes to an operation, and the others must name it and end with 75 after 10 s.
+// sequences in parts and models in slices have the loss and gradients of whole ones, else with 1 and a message. Rank 0
+// prints what 256 MiB take. "dies": rank 1 ends with status 7 in the middle of an all-gather, and the others must end
+// with 1 within 10 s. "hangs": rank 1 never comes to an operation, and the others must name it and end with 75 after 10
+// s.
 
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "distributed/world.h"
 #include "tests/distributed/context_pass.h"
 #include "tests/distributed/gathered_codes.h"
+#include "tests/distributed/tensor_pass.h"
 
 namespace quench::distributed {
 namespace {
@@ -146,6 +148,7 @@ int run(const std::string& fault) {
       collectives<std::int64_t>(*world, count);
     }
     const Ranks ranks = make_ranks(world, {.shard = world->size()});
+    const Ranks sliced = make_ranks(world, {.tensor = world->size()});
     for (const char* recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})
       for (const DType dtype : {DType::f32, DType::bf16})
         for (const char* sizes : {R"("hidden_size": 64, "intermediate_size": 144, "num_attention_heads": 4)",
@@ -163,6 +166,24 @@ int run(const std::string& fault) {
       testing::ContextPass{.model = model, .length = 768, .tolerance = 1e-4}.check(ranks, device);
       testing::ContextPass{.model = model, .dtype = DType::bf16, .length = 768, .tolerance = 0.05}.check(ranks, device);
     }
+    // Models in slices: attention of cuDNN and the program's own kernels, tied and untied heads, soft caps.
+    for (const char* model :
+         {R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 16,
+             "num_key_value_heads": 8, "head_dim": 64)",
+          R"("model_type": "gemma2", "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 16,
+             "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 70, "attn_logit_softcapping": 2,
+             "final_logit_softcapping": 3)",
+          R"("model_type": "qwen2", "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 8,
+             "num_key_value_heads": 8, "tie_word_embeddings": true)"})
+      for (const int vocabulary : {240, 1024})
+        for (const autograd::Recompute recompute : {autograd::Recompute::none, autograd::Recompute::selective}) {
+          testing::TensorPass pass{
+              .model = model, .length = 769, .tolerance = 1e-4, .vocabulary = vocabulary, .recompute = recompute};
+          pass.check(sliced, device);
+          pass.dtype = DType::bf16;
+          pass.tolerance = 0.05;
+          pass.check(sliced, device);
+        }
     speeds(*world);
     std::printf("rank %d of %d: all right\n", world->rank(), world->size());
     return 0;

@@ -24,6 +24,7 @@
 #include "tests/distributed/gathered_base.h"
 #include "tests/distributed/gathered_codes.h"
 #include "tests/distributed/short_training.h"
+#include "tests/distributed/tensor_pass.h"
 
 namespace quench::distributed {
 namespace {
@@ -315,6 +316,15 @@ void context(const std::shared_ptr<World>& world, const Options& options) {
       ranks, {});
 }
 
+// Slices of a model have its loss and gradients: MODEL TOLERANCE.
+void tensor(const std::shared_ptr<World>& world, const Options& options) {
+  const Ranks ranks = make_ranks(world, {.tensor = world->size()});
+  for (const autograd::Recompute recompute :
+       {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full})
+    testing::TensorPass{.model = options[0], .tolerance = std::stod(options[1]), .recompute = recompute}.check(ranks,
+                                                                                                               {});
+}
+
 // However weights travel, and whatever a pass reads of them: the same bits.
 void passes(const std::shared_ptr<World>& world, const Options& options) {
   const Ranks ranks = make_ranks(world, {.shard = world->size()});
@@ -348,7 +358,8 @@ int run(int count, char** arguments) {
                                                                              {"dies_at", dies_at},
                                                                              {"different_configs", different_configs}};
   const std::map<std::string, void (*)(const std::shared_ptr<World>&, const Options&)> of_ranks = {
-      {"codes", codes}, {"context", context}, {"passes", passes}, {"base", base}, {"fails_to_give", fails_to_give}};
+      {"codes", codes},   {"context", context}, {"tensor", tensor},
+      {"passes", passes}, {"base", base},       {"fails_to_give", fails_to_give}};
   const Environment environment = read_environment();
   init_logging(environment.rank);
   GroupOptions options = read_group_options();

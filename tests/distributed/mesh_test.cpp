@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 
 TEST(Mesh, EveryAxisSplitsAllRanks) {
   for (const MeshSizes& sizes : {MeshSizes{}, MeshSizes{.replicate = 2, .shard = 3, .context = 2, .expert = 3},
-                                 MeshSizes{.shard = 4, .context = 2, .expert = 8}}) {
+                                 MeshSizes{.shard = 4, .context = 2, .expert = 8},
+                                 MeshSizes{.replicate = 2, .shard = 3, .context = 2, .tensor = 4}}) {
     for (const MeshAxis& axis : mesh_axes(sizes)) {
       std::map<int, std::vector<int>> groups;
       for (int rank = 0; rank < sizes.world(); ++rank) {
@@ -40,6 +41,20 @@ TEST(Mesh, PartsOfASequenceAreNeighbours) {
   EXPECT_EQ(sizes.data(), 4);
 }
 
+TEST(Mesh, SlicesOfWeightsAreNeighbours) {
+  const MeshSizes sizes{.replicate = 2, .shard = 2, .context = 2, .tensor = 2};
+  const auto ranks = [&](std::string_view axis, int rank) { return mesh_axis_of(sizes, axis).ranks(rank); };
+  EXPECT_THAT(ranks(mesh_axis::kTensor, 5), ElementsAre(4, 5));
+  EXPECT_THAT(ranks(mesh_axis::kContext, 5), ElementsAre(5, 7));
+  EXPECT_THAT(ranks(mesh_axis::kShard, 5), ElementsAre(1, 3, 5, 7));
+  EXPECT_THAT(ranks(mesh_axis::kReplicate, 5), ElementsAre(5, 13));
+  EXPECT_EQ(sizes.world(), 16);
+  EXPECT_EQ(sizes.data(), 4);
+  EXPECT_EQ(describe_sizes(sizes), "16 = replicate 2 x shard 2 x context 2 x tensor 2");
+  EXPECT_THAT(describe_mesh(sizes, 16),
+              HasSubstr("tensor       2 ranks (0,1; 2,3; ...) within a node: all-gathers token rows"));
+}
+
 TEST(Mesh, ReportSaysWhoTalksOverWhichLink) {
   const MeshSizes sizes{.replicate = 2, .shard = 4, .context = 2};
   EXPECT_EQ(describe_sizes(sizes), "16 = replicate 2 x shard 4 x context 2");
@@ -54,7 +69,8 @@ TEST(Mesh, ReportSaysWhoTalksOverWhichLink) {
 TEST(Mesh, SizesThatDoNotFitAreRefused) {
   EXPECT_THROW((void)mesh_axes({.shard = 0}), Error);
   EXPECT_THROW((void)mesh_axes({.shard = 3, .expert = 2}), Error);
-  EXPECT_THROW((void)mesh_axis_of({}, "tensor"), Error);
+  EXPECT_THROW((void)mesh_axes({.tensor = 0}), Error);
+  EXPECT_THROW((void)mesh_axis_of({}, "pipeline"), Error);
 }
 
 }  // namespace

@@ -232,6 +232,7 @@ void check_model(Checker& checker) {
         config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
     check_routers(checker, parsed);
     check_experts(checker, parsed);
+    check_tensor_model(checker, parsed);
     for (const ObjectiveEntry& objective : objective_table())
       if (objective.check_model != nullptr) objective.check_model(checker, parsed);
     report_length(checker, parsed);

@@ -82,12 +82,16 @@ void CheckpointReader::read(std::string_view name, const Tensor& destination) {
   read(name, destination, {0, at(name).rows()});
 }
 
-void CheckpointReader::read(std::string_view name, const Tensor& destination, ShardSlice slice) {
+void CheckpointReader::read(std::string_view name, const Tensor& destination, ShardSlice slice, ShardSlice columns) {
   const TensorRecord& tensor = at(name);
   QUENCH_CHECK(slice.start >= 0 && slice.length >= 0 && slice.length <= tensor.rows() - slice.start,
                "checkpoint {}: rows [{}, {}+{}) lie outside the {} rows of tensor '{}'", folder_.string(), slice.start,
                slice.start, slice.length, tensor.rows(), name);
-  Shape expected = tensor.shape;
+  QUENCH_CHECK(columns.length == 0 || (tensor.shape.rank() > 1 && columns.start >= 0 && columns.length > 0 &&
+                                       columns.length <= tensor.shape[1] - columns.start),
+               "checkpoint {}: columns [{}, {}+{}) lie outside tensor '{}' of shape {}", folder_.string(),
+               columns.start, columns.start, columns.length, name, tensor.shape.to_string());
+  Shape expected = shape_of_columns(tensor.shape, columns);
   if (expected.rank() > 0) expected[0] = slice.length;
   QUENCH_CHECK(destination.defined() && destination.dtype() == tensor.dtype && destination.shape() == expected &&
                    destination.is_contiguous(),
@@ -97,7 +101,11 @@ void CheckpointReader::read(std::string_view name, const Tensor& destination, Sh
   Tensor host = destination.device().is_cpu() ? destination : Tensor::empty(expected, tensor.dtype);
   auto* out = static_cast<std::byte*>(host.raw_data());
   const std::size_t number = index_.at(tensor.name);
-  for (std::size_t i = 0; i < tensor.shards.size(); ++i) {
+  const bool in_parts = columns.length > 0 || std::ranges::any_of(tensor.shards, [](const ShardRecord& shard) {
+                          return shard.columns.length > 0;
+                        });
+  if (in_parts) read_parts(number, slice, columns, out);
+  for (std::size_t i = 0; i < tensor.shards.size() && !in_parts; ++i) {
     const ShardSlice stored = tensor.shards[i].slice;
     const std::int64_t from = std::max(slice.start, stored.start);
     const std::int64_t to = std::min(slice.start + slice.length, stored.start + stored.length);
@@ -107,6 +115,31 @@ void CheckpointReader::read(std::string_view name, const Tensor& destination, Sh
     out += bytes;
   }
   if (!destination.device().is_cpu()) Tensor(destination).copy_from(host);
+}
+
+void CheckpointReader::read_parts(std::size_t number, ShardSlice slice, ShardSlice columns, std::byte* out) {
+  const TensorRecord& tensor = manifest_.tensors[number];
+  const auto all = [&](ShardSlice part) { return part.length > 0 ? part : ShardSlice{0, tensor.shape[1]}; };
+  const auto bytes_of = [&](std::int64_t width) {
+    return width == 0 ? 0 : row_bytes(shape_of_columns(tensor.shape, {0, width}), tensor.dtype, 1);
+  };
+  const ShardSlice wanted = all(columns);
+  const std::uint64_t out_stride = bytes_of(wanted.length);
+  std::vector<std::byte> rows;
+  for (std::size_t i = 0; i < tensor.shards.size(); ++i) {
+    const ShardSlice stored = tensor.shards[i].slice, width = all(tensor.shards[i].columns);
+    const std::int64_t from = std::max(slice.start, stored.start);
+    const std::int64_t to = std::min(slice.start + slice.length, stored.start + stored.length);
+    const std::int64_t left = std::max(wanted.start, width.start);
+    const std::int64_t right = std::min(wanted.start + wanted.length, width.start + width.length);
+    if (from >= to || left >= right) continue;
+    const std::uint64_t stride = bytes_of(width.length), size = bytes_of(right - left);
+    rows.resize(static_cast<std::size_t>(to - from) * stride);
+    read_shard(number, i, static_cast<std::uint64_t>(from - stored.start) * stride, rows);
+    for (std::int64_t row = from; row < to; ++row)
+      std::memcpy(out + static_cast<std::uint64_t>(row - slice.start) * out_stride + bytes_of(left - wanted.start),
+                  rows.data() + static_cast<std::uint64_t>(row - from) * stride + bytes_of(left - width.start), size);
+  }
 }
 
 void CheckpointReader::verify(std::string_view name) {

@@ -41,16 +41,18 @@ class CheckpointReader {
   // Throws not_found naming checkpoint and tensor.
   [[nodiscard]] const TensorRecord& at(std::string_view name) const;
 
-  // Reads the tensor, or the rows of `slice`, into `destination` (contiguous, any device, stored dtype and shape, else
-  // invalid_argument). Throws corrupt naming tensor, rows and file on a hash mismatch; destination is then unspecified.
-  // The first partial read of a shard hashes the whole shard.
+  // Reads the tensor, or the rows of `slice` and of those the `columns` (length 0: all), into `destination`
+  // (contiguous, any device, stored dtype and shape, else invalid_argument). Throws corrupt naming tensor, rows and
+  // file on a hash mismatch; destination is then unspecified. The first partial read of a shard hashes the whole shard.
   void read(std::string_view name, const Tensor& destination);
-  void read(std::string_view name, const Tensor& destination, ShardSlice slice);
+  void read(std::string_view name, const Tensor& destination, ShardSlice slice, ShardSlice columns = {});
 
   // Hashes every stored byte of the tensor.
   void verify(std::string_view name);
 
  private:
+  // Rows [slice.start, +length) and columns of a tensor that has, or of which are wanted, parts of columns.
+  void read_parts(std::size_t tensor, ShardSlice slice, ShardSlice columns, std::byte* out);
   void read_shard(std::size_t tensor, std::size_t shard, std::uint64_t begin, std::span<std::byte> out);
 
   std::filesystem::path folder_;

@@ -17,17 +17,19 @@ struct ShardSlice {
   friend bool operator==(const ShardSlice&, const ShardSlice&) = default;
 };
 
-// One rank's shard. The shards of all ranks tile the rows exactly; a replicated tensor comes from one rank. Empty and
-// missing shards are allowed.
+// One rank's shard; a rank may have several of a tensor. The shards of all ranks tile the rows exactly, or rows and
+// columns; a replicated tensor comes from one rank. Empty shards of rows and missing ones are allowed.
 struct CheckpointTensor {
   std::string name;  // 1..512 bytes of UTF-8, no control characters; unique
   Shape global_shape;
   ShardSlice slice;
-  Tensor data;  // [slice.length, global_shape[1:]...] (rank 0: the scalar), contiguous, any device
+  // [slice.length, columns.length or global_shape[1], global_shape[2:]...] (rank 0: the scalar), contiguous, any device
+  Tensor data;
+  ShardSlice columns{};  // of the second axis; length 0: all
 
   static CheckpointTensor whole(std::string name, const Tensor& data) {
     const std::int64_t rows = data.rank() == 0 ? 1 : data.size(0);
-    return {std::move(name), data.shape(), {0, rows}, data};
+    return {std::move(name), data.shape(), {0, rows}, data, {}};
   }
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <unordered_set>
 
 #include "core/safetensors/safetensors.h"
 #include "core/safetensors/safetensors_limits.h"
@@ -36,7 +37,12 @@ void check_tensor_part(const CheckpointTensor& tensor) {
   QUENCH_CHECK(slice.start >= 0 && slice.length >= 0 && slice.length <= rows - slice.start,
                "checkpoint tensor '{}': rows [{}, {}+{}) lie outside its {} rows", tensor.name, slice.start,
                slice.start, slice.length, rows);
-  Shape local = global;
+  const ShardSlice columns = tensor.columns;
+  QUENCH_CHECK(columns.length == 0 || (global.rank() > 1 && columns.start >= 0 && columns.length > 0 &&
+                                       columns.length <= global[1] - columns.start),
+               "checkpoint tensor '{}': columns [{}, {}+{}) lie outside {}", tensor.name, columns.start, columns.start,
+               columns.length, global.to_string());
+  Shape local = shape_of_columns(global, columns);
   if (global.rank() > 0) local[0] = slice.length;
   QUENCH_CHECK(tensor.data.shape() == local && (global.rank() > 0 || slice.length == 1),
                "checkpoint tensor '{}' is {}, expected shape {} for rows [{}, {}+{}) of {}", tensor.name,
@@ -80,9 +86,13 @@ std::string data_file_name(int rank) {
 
 DataFilePlan plan_data_file(const SaveIdentity& identity, std::span<const CheckpointTensor> tensors) {
   std::vector<SafetensorsItem> items;
+  std::unordered_set<std::string_view> names;
   for (const CheckpointTensor& tensor : tensors) {
     check_tensor_part(tensor);
     items.push_back(stored_form(tensor));
+    // Further rows of the tensor: the file has another name for them, the manifest none.
+    if (!names.insert(tensor.name).second && tensor.slice.start > 0)
+      items.back().name += fmt::format("@{}", tensor.slice.start);
   }
   SafetensorsLayout layout = layout_safetensors(items, {{"format", "pt"},
                                                         {"quench.save_uuid", identity.uuid},
@@ -93,7 +103,7 @@ DataFilePlan plan_data_file(const SaveIdentity& identity, std::span<const Checkp
   plan.shards.resize(tensors.size());
   std::uint64_t offset = layout.header.size();
   for (const std::size_t i : layout.order) {
-    plan.shards[i] = {0, tensors[i].slice, offset, layout.sizes[i], 0};
+    plan.shards[i] = {0, tensors[i].slice, offset, layout.sizes[i], 0, tensors[i].columns};
     offset += layout.sizes[i];
   }
   StreamHash hash;

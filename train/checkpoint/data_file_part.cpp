@@ -38,7 +38,9 @@ std::string to_text(const DataFilePart& part) {
                                    {"length", shard.slice.length},
                                    {"offset", shard.offset},
                                    {"size", shard.size},
-                                   {"xxh3", format_hash(shard.xxh3)}});
+                                   {"xxh3", format_hash(shard.xxh3)},
+                                   {"column_start", shard.columns.start},
+                                   {"column_length", shard.columns.length}});
   }
   const DataFileRecord& record = part.record;
   return Json(Json::Object{{"name", record.name},
@@ -68,7 +70,8 @@ DataFilePart data_file_part(std::string_view text) {
                     {entry.at("start").as_int(), entry.at("length").as_int()},
                     entry.at("offset").as_uint(),
                     entry.at("size").as_uint(),
-                    part_hash(entry, "xxh3")};
+                    part_hash(entry, "xxh3"),
+                    {entry.at("column_start").as_int(), entry.at("column_length").as_int()}};
   }
   return part;
 }
@@ -90,10 +93,11 @@ void append_part(Manifest& manifest, const DataFilePart& part) {
                  tensor.shape.to_string());
     ShardRecord shard = added_part.shard;
     shard.file = file;
-    const auto after = std::upper_bound(
-        tensor.shards.begin(), tensor.shards.end(), shard, [](const ShardRecord& a, const ShardRecord& b) {
-          return std::tie(a.slice.start, a.slice.length) < std::tie(b.slice.start, b.slice.length);
-        });
+    const auto after = std::upper_bound(tensor.shards.begin(), tensor.shards.end(), shard,
+                                        [](const ShardRecord& a, const ShardRecord& b) {
+                                          return std::tie(a.slice.start, a.slice.length, a.columns.start) <
+                                                 std::tie(b.slice.start, b.slice.length, b.columns.start);
+                                        });
     tensor.shards.insert(after, shard);
   }
 }

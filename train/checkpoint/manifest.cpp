@@ -1,5 +1,7 @@
 #include "train/checkpoint/manifest.h"
 
+#include <algorithm>
+
 #include "train/checkpoint/hash.h"
 #include "train/checkpoint/manifest_rules.h"
 
@@ -65,6 +67,8 @@ TensorRecord parse_tensor(const Json& json) {
     part.offset = shard.at("offset").as_uint();
     part.size = shard.at("size").as_uint();
     part.xxh3 = hash_at(shard, "xxh3");
+    if (shard.find("column_start") != nullptr)
+      part.columns = {at_least(shard, "column_start", 0), at_least(shard, "column_length", 1)};
     record.shards.push_back(part);
   }
   return record;
@@ -111,13 +115,16 @@ Json to_json(const TensorRecord& tensor) {
   Json dims = Json::array();
   for (const std::int64_t dim : tensor.shape) dims.push_back(dim);
   Json shards = Json::array();
-  for (const ShardRecord& shard : tensor.shards)
-    shards.push_back(Json::Object{{"file", shard.file},
-                                  {"start", shard.slice.start},
-                                  {"length", shard.slice.length},
-                                  {"offset", shard.offset},
-                                  {"size", shard.size},
-                                  {"xxh3", format_hash(shard.xxh3)}});
+  for (const ShardRecord& shard : tensor.shards) {
+    Json record =
+        Json::Object{{"file", shard.file},     {"start", shard.slice.start}, {"length", shard.slice.length},
+                     {"offset", shard.offset}, {"size", shard.size},         {"xxh3", format_hash(shard.xxh3)}};
+    if (shard.columns.length > 0) {
+      record.set("column_start", shard.columns.start);
+      record.set("column_length", shard.columns.length);
+    }
+    shards.push_back(std::move(record));
+  }
   return Json::Object{{"name", tensor.name},
                       {"dtype", std::string(to_string(tensor.dtype))},
                       {"shape", std::move(dims)},
@@ -185,7 +192,10 @@ std::string Manifest::dump() const {
   std::string text(kHashPrefix);
   text += kZeros;
   text += fmt::format("\",\n  \"format\": \"{}\"", kFormat);
-  append_member(text, "format_version", kFormatVersion);
+  const bool has_columns = std::ranges::any_of(tensors, [](const TensorRecord& tensor) {
+    return std::ranges::any_of(tensor.shards, [](const ShardRecord& shard) { return shard.columns.length > 0; });
+  });
+  append_member(text, "format_version", has_columns ? kFormatVersion : 1);  // earlier programs read what they can
   append_member(text, "tool_version", state.tool_version);
   append_member(text, "save_uuid", save_uuid);
   append_member(text, "world_size", world_size);

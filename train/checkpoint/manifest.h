@@ -14,20 +14,21 @@
 
 namespace quench {
 
-// Rows of a tensor in one data file.
+// Rows of a tensor in one data file, or a part of their columns.
 struct ShardRecord {
   int file = 0;  // in Manifest::files
   ShardSlice slice;
   std::uint64_t offset = 0;  // bytes
   std::uint64_t size = 0;    // bytes
   std::uint64_t xxh3 = 0;    // hash of those bytes
+  ShardSlice columns{};      // length 0: all
 };
 
 struct TensorRecord {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;                      // global
-  std::vector<ShardRecord> shards;  // by ascending row; tile the tensor
+  std::vector<ShardRecord> shards;  // by ascending row, then column; tile the tensor
 
   [[nodiscard]] std::int64_t rows() const { return shape.rank() == 0 ? 1 : shape[0]; }
 };
@@ -41,7 +42,7 @@ struct DataFileRecord {
 };
 
 struct Manifest {
-  static constexpr int kFormatVersion = 1;
+  static constexpr int kFormatVersion = 2;  // 1: without shards of columns
   static constexpr std::string_view kFileName = "manifest.json";
   static constexpr std::uint64_t kMaxBytes = std::uint64_t{512} << 20;
   static constexpr std::size_t kMaxTensors = 1'000'000;
@@ -66,6 +67,9 @@ void stamp_manifest_hash(std::string& text);
 
 // "config_xxh3": XXH3-64 of the one-line JSON text.
 [[nodiscard]] std::uint64_t config_hash(const Json& config);
+
+// Shape of the rows of a shard that has these columns.
+[[nodiscard]] Shape shape_of_columns(Shape shape, ShardSlice columns);
 
 // Throws invalid_argument for a fraction of a byte or overflow.
 [[nodiscard]] std::uint64_t row_bytes(const Shape& shape, DType dtype, std::int64_t rows);

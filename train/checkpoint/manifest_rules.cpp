@@ -55,20 +55,37 @@ std::string find_tensor_fault(const Manifest& manifest, const TensorRecord& tens
   if (!checked_row_bytes(tensor.shape, tensor.dtype, tensor.rows()))
     return fmt::format("tensor '{}' of shape {} and dtype {} has no valid size in bytes", tensor.name,
                        tensor.shape.to_string(), to_string(tensor.dtype));
-  std::int64_t row = 0;
+  std::int64_t row = 0, column = 0;  // column: of rows that are stored in part
+  ShardSlice band;
   for (const ShardRecord& shard : tensor.shards) {
-    if (shard.slice.start != row || shard.slice.length < 0 || shard.slice.length > tensor.rows() - row)
+    const bool continues = column > 0 ? shard.slice == band && shard.columns.length > 0 : shard.slice.start == row;
+    if (!continues || shard.slice.length < 0 || shard.slice.length > tensor.rows() - row)
       return fmt::format("rows [{}, {}+{}) of tensor '{}' do not continue at row {} of {}", shard.slice.start,
                          shard.slice.start, shard.slice.length, tensor.name, row, tensor.rows());
-    row += shard.slice.length;
-    const auto bytes = checked_row_bytes(tensor.shape, tensor.dtype, shard.slice.length);
+    const ShardSlice& columns = shard.columns;
+    const std::int64_t width = tensor.shape.rank() > 1 ? tensor.shape[1] : 0;
+    if (columns.length != 0 && (columns.start != column || columns.length < 0 || columns.length > width - column))
+      return fmt::format("columns [{}, {}+{}) of rows [{}, {}+{}) of tensor '{}' do not continue at column {} of {}",
+                         columns.start, columns.start, columns.length, shard.slice.start, shard.slice.start,
+                         shard.slice.length, tensor.name, column, width);
+    const auto bytes = checked_row_bytes(shape_of_columns(tensor.shape, columns), tensor.dtype, shard.slice.length);
     if (!bytes || *bytes != shard.size)
-      return fmt::format("rows [{}, {}) of tensor '{}' ({}{}) cannot have {} bytes", shard.slice.start, row,
-                         tensor.name, to_string(tensor.dtype), tensor.shape.to_string(), shard.size);
+      return fmt::format("rows [{}, {}) of tensor '{}' ({}{}) cannot have {} bytes", shard.slice.start,
+                         shard.slice.start + shard.slice.length, tensor.name, to_string(tensor.dtype),
+                         tensor.shape.to_string(), shard.size);
+    band = shard.slice;
+    column += columns.length;
+    if (columns.length == 0 || column == width) {
+      row += shard.slice.length;
+      column = 0;
+    }
     if (shard.file < 0 || static_cast<std::size_t>(shard.file) >= manifest.files.size())
       return fmt::format("tensor '{}' lies in data file number {} of {}", tensor.name, shard.file,
                          manifest.files.size());
   }
+  if (column != 0)
+    return fmt::format("rows [{}, {}+{}) of tensor '{}' are stored up to column {} alone", band.start, band.start,
+                       band.length, tensor.name, column);
   if (row != tensor.rows())
     return fmt::format("tensor '{}' has {} rows, but only {} are stored", tensor.name, tensor.rows(), row);
   return {};
@@ -105,6 +122,11 @@ std::string find_coverage_fault(const Manifest& manifest) {
 }
 
 }  // namespace
+
+Shape shape_of_columns(Shape shape, ShardSlice columns) {
+  if (columns.length > 0 && shape.rank() > 1) shape[1] = columns.length;
+  return shape;
+}
 
 std::uint64_t row_bytes(const Shape& shape, DType dtype, std::int64_t rows) {
   const auto bytes = checked_row_bytes(shape, dtype, rows);

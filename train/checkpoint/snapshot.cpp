@@ -135,7 +135,7 @@ std::span<const CheckpointTensor> Snapshot::take(std::span<const CheckpointTenso
       backend(device.type).copy(place, Device{}, tensor.data.raw_data(), device, tensor.data.nbytes(), *link_);
       sources_.push_back(tensor.data);
     }
-    copies_.push_back({tensor.name, tensor.global_shape, tensor.slice, std::move(copy)});
+    copies_.push_back({tensor.name, tensor.global_shape, tensor.slice, std::move(copy), tensor.columns});
   }
   if (link_) backend(device.type).record(copied_, *link_);
   return copies_;

@@ -87,6 +87,9 @@ struct ObjectiveEntry {
   std::string (*method)(const RunConfig& config) = nullptr;
   // Its losses are right where a batch is a part of longer sequences (Batch::part): parallel.context may be above 1.
   bool takes_parts = false;
+  // Its losses read no logits but through the model's head, whose vocabulary may be in parts: parallel.tensor may be
+  // above 1.
+  bool takes_slices = false;
   std::string_view qat_method = "QAT";  // under a recipe of quantization-aware training
   // Adds the objective's own parameters to the run's model, with `options`, before it is loaded; null: none.
   void (*extend)(nn::CausalLm& model, const RunConfig& config, const nn::ParameterOptions& options) = nullptr;

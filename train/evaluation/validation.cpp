@@ -83,6 +83,7 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
                    batch_context(model, *batch), 1.0f, {.chunk_rows = options.loss_chunk_rows});
     sums.add({valid, static_cast<double>(*sum.value().to(Device{}).data<float>())});
   }
+  if (!ranks.counts()) std::ranges::fill(sums.values, 0.0);
   distributed::all_reduce_numbers(*ranks.host, sums.values, distributed::ReduceOp::sum, "validation loss");
   metrics.tokens = static_cast<std::int64_t>(sums.values[0]);
   if (options.objective != nullptr) {

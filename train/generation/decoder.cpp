@@ -30,8 +30,9 @@ std::vector<const void*> weight_addresses(const nn::CausalLm& model) {
 Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity) : model_(model), cache_(model.make_cache(capacity)) {
   // Builds the full table once instead of token by token.
   (void)model.make_context({{0, 0, 0, capacity}}, 0);
-  // Length-dependent RoPE changes the pass at every token.
-  capturable_ = model.weights_stay() && !nn::rotations_depend_on_length(model.config(), capacity);
+  // Length-dependent RoPE changes the pass at every token; exchanges between ranks are not captured.
+  capturable_ = model.weights_stay() && model.tensor_exchange() == nullptr &&
+                !nn::rotations_depend_on_length(model.config(), capacity);
   for (const nn::BlockSpec& block : model.config().blocks)
     if (const std::int64_t chunk = block.attention.chunk; chunk > 0)
       chunk_ = chunk_ == 0 ? chunk : std::min(chunk_, chunk);

@@ -23,6 +23,7 @@
 #include "export/table/tied_head.h"
 #include "nn/modules/initialize.h"
 #include "nn/modules/linear.h"
+#include "nn/modules/slice_map.h"
 #include "recipes/lora/quantized_base.h"
 #include "recipes/packed_linear.h"
 #include "train/metrics/progress_line.h"
@@ -247,8 +248,14 @@ void load(nn::CausalLm& model, const fs::path& folder,
       const std::int64_t shard_end = shard_begin + parameter->shard.rows;
       const std::int64_t stored_end = piece.row_begin + stored_rows(*weights, piece);
       const std::int64_t end = std::min(stored_end, shard_end);
-      if (begin < end)
-        load_piece(*weights, piece.hf_name, value.narrow(0, begin - shard_begin, end - begin), begin - piece.row_begin);
+      const std::int64_t first_row = nn::first_row_of(*parameter, piece) + begin - piece.row_begin;
+      if (begin < end && parameter->slice.column_parts() > 1)
+        nn::fill_columns(*parameter, value.narrow(0, begin - shard_begin, end - begin),
+                         [&](const Tensor& whole, std::int64_t row) {
+                           load_piece(*weights, piece.hf_name, whole, first_row + row);
+                         });
+      else if (begin < end)
+        load_piece(*weights, piece.hf_name, value.narrow(0, begin - shard_begin, end - begin), first_row);
       const std::int64_t first = std::max(stored_end, shard_begin),
                          last = std::min(piece.row_begin + piece.rows, shard_end);
       if (grows && !new_rows->normal && first < last) {

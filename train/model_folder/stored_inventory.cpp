@@ -6,6 +6,7 @@
 #include "core/system/log_once.h"
 #include "export/formats/cache_scales.h"
 #include "export/table/open_stored_weights.h"
+#include "nn/modules/slice_map.h"
 #include "train/model_folder/stored_mtp.h"
 
 namespace quench {
@@ -15,8 +16,8 @@ namespace fs = std::filesystem;
 
 // Rows of a parameter in a piece, and shape of the Hugging Face tensor.
 Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piece) {
-  Shape shape = parameter.global_shape;
-  shape[0] = piece.rows;
+  Shape shape = nn::whole_shape(parameter);
+  shape[0] = piece.rows * parameter.slice.row_parts();
   return shape;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <unordered_set>
 
 #include "core/memory/memory_limit.h"
 #include "train/check/check.h"
@@ -89,7 +90,8 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   work.attention_flops_per_token =
       model.training_flops_per_token(config.data.seq_len) - model.training_flops_per_token(0);
   if (config.training.activation_checkpoint == TrainingSection::ActivationCheckpoint::full) work.recomputed = 1;
-  work.tokens = static_cast<double>(micro_batch_tokens(config) * micro_batches);
+  // Slices of the weights do their part of the work of each token.
+  work.tokens = static_cast<double>(micro_batch_tokens(config) * micro_batches) / static_cast<double>(e.mesh.tensor);
   add_activation_work(model, e.flops_per_token, work.tokens, work);
   work.base_bytes = base_bytes(config, setup, work.recomputed) * static_cast<double>(micro_batches);
   // Parameters and moments: read and written; gradients: read for norm and update.
@@ -101,8 +103,8 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
                                                                      : config.training.grad_dtype.value_or(e.dtype)));
   // The embedding is all-gathered first, its gradient reduced last.
   const std::int64_t copy = std::max<std::int64_t>(e.mesh.copy(), 1);
-  const double sent =
-      static_cast<double>(model.vocab_size * model.hidden_size * (copy - 1)) / static_cast<double>(copy);
+  const double sent = static_cast<double>(model.vocab_size / e.mesh.tensor * model.hidden_size * (copy - 1)) /
+                      static_cast<double>(copy);
   work.first_bytes = sent * static_cast<double>(byte_size(config.training.dtype));
   work.last_bytes = sent * static_cast<double>(byte_size(config.parallel.reduce_dtype));
   (config.optimizer.offload_streamed ? work.streamed_bytes : work.state_bytes) =
@@ -251,7 +253,9 @@ void add_model(const RunSession& session, RunEstimate& e) {
 
 void add_checkpoint(const RunConfig& config, std::span<const CheckpointTensor> tensors, RunEstimate& e) {
   if (config.checkpoint.enable && config.checkpoint.async) e.staging_bytes = snapshot_bytes(tensors);
+  std::unordered_set<std::string_view> counted;  // a rank may have several slices of a tensor
   for (const CheckpointTensor& tensor : tensors) {
+    if (!counted.insert(tensor.name).second) continue;
     const auto bytes = static_cast<std::int64_t>(row_bytes(
         tensor.global_shape, tensor.data.dtype(), tensor.global_shape.rank() == 0 ? 1 : tensor.global_shape[0]));
     e.checkpoint_bytes += bytes;

@@ -57,11 +57,16 @@ struct RunEstimate {
   distributed::MeshSizes mesh;
   std::int64_t gather_bytes = 0;    // per rank and step: weight all-gathers
   std::int64_t reduce_bytes = 0;    // gradient reduce-scatters
-  std::int64_t context_bytes = 0;   // keys, values and their gradients in context groups
+  std::int64_t context_bytes = 0;   // keys, values, token rows and their gradients in context and tensor groups
   std::int64_t exchange_bytes = 0;  // expert-parallel all-to-all, with balanced loads
   Cluster cluster;                  // cluster of the prediction in `time`
   std::optional<StepTime> time;     // step time on the GPU, if its rates are known
 
+  // What context_bytes are; empty where there are none.
+  [[nodiscard]] std::string_view waited_rows() const noexcept {
+    if (mesh.tensor == 1) return mesh.context == 1 ? "" : "keys and values";
+    return mesh.context == 1 ? "token rows" : "token rows, keys and values";
+  }
   [[nodiscard]] bool fits_device() const noexcept { return !available_bytes || total_bytes <= *available_bytes; }
   // True if no known limit is exceeded.
   [[nodiscard]] bool fits() const noexcept {

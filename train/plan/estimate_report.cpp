@@ -67,12 +67,13 @@ std::string to_string(const RunEstimate& e) {
                 fmt::format("\n                 and {:.3g} of the forward pass of the teacher or reference",
                             e.second_model_flops_per_token * static_cast<double>(e.tokens_per_step)));
   if (e.ranks > 1)
-    text.insert(0, fmt::format("processes        {}; memory is that of one\n{}"
-                               "sent in a step   {} MiB of weights, {} MiB of gradients{}, by each process\n",
-                               describe_sizes(e.mesh),
-                               describe_mesh(e.mesh, static_cast<int>(std::min(e.cluster.node_size, e.ranks))),
-                               mib(e.gather_bytes), mib(e.reduce_bytes),
-                               e.context > 1 ? fmt::format(", {} MiB of keys and values", mib(e.context_bytes)) : ""));
+    text.insert(
+        0, fmt::format(
+               "processes        {}; memory is that of one\n{}"
+               "sent in a step   {} MiB of weights, {} MiB of gradients{}, by each process\n",
+               describe_sizes(e.mesh), describe_mesh(e.mesh, static_cast<int>(std::min(e.cluster.node_size, e.ranks))),
+               mib(e.gather_bytes), mib(e.reduce_bytes),
+               e.waited_rows().empty() ? "" : fmt::format(", {} MiB of {}", mib(e.context_bytes), e.waited_rows())));
   if (e.expert > 1)
     text.insert(text.find("parameters"),
                 fmt::format("experts          split over {} processes; {} MiB of rows sent by each in a step\n",
@@ -181,6 +182,7 @@ Json to_json(const RunEstimate& e) {
   json.set("replicate", e.replicate);
   json.set("context", e.context);
   json.set("expert", e.expert);
+  json.set("tensor", e.mesh.tensor);
   json.set("context_bytes_per_step", e.context_bytes);
   json.set("exchange_bytes_per_step", e.exchange_bytes);
   json.set("gather_bytes_per_step", e.gather_bytes);

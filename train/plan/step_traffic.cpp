@@ -8,7 +8,7 @@ namespace {
 
 // Groups may coincide.
 std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
-  return {ranks.world, ranks.shard, ranks.replicate, ranks.context, ranks.experts, ranks.expert_shard};
+  return {ranks.world, ranks.shard, ranks.replicate, ranks.context, ranks.tensor, ranks.experts, ranks.expert_shard};
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluste
   for (const auto& group : device_groups(ranks)) {
     GroupTraffic gathers{.ranks = group->size(),
                          .neighbours = group != ranks.replicate || ranks.size <= cluster.node_size,
-                         .waits = group == ranks.context};
+                         .waits = group == ranks.context || group == ranks.tensor};
     GroupTraffic sums = gathers, exchanges = gathers;
     sums.reduces = true;
     const distributed::TrafficByKind& kinds = group->traffic();

@@ -178,9 +178,10 @@ std::string batch_lines(const RunSession& session, std::int64_t steps) {
         "a step\n{}",
         describe_sizes(estimate.mesh), static_cast<double>(estimate.total_bytes) / kMib,
         static_cast<double>(estimate.gather_bytes) / kMib,
-        estimate.context > 1
-            ? fmt::format(", {:.1f} MiB of keys and values", static_cast<double>(estimate.context_bytes) / kMib)
-            : "",
+        estimate.waited_rows().empty()
+            ? ""
+            : fmt::format(", {:.1f} MiB of {}", static_cast<double>(estimate.context_bytes) / kMib,
+                          estimate.waited_rows()),
         static_cast<double>(estimate.reduce_bytes) / kMib, describe_mesh(estimate.mesh, session.ranks().node_size));
   }
   const TrainingFlops flops = training_flops(session.setup(), config.data.seq_len);

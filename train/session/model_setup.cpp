@@ -168,6 +168,7 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   nn::ParameterOptions options = parameter_options(config, device);
   options.sharding = sharding.sharding;
   options.expert_sharding = sharding.experts;
+  options.tensor = sharding.tensor;
   // Weights are quantized one by one as they are filled.
   options.deferred = config->lora && config->lora->base != recipes::BaseForm::dense && !config->recipe.learned_scales;
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);

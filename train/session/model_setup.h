@@ -41,6 +41,7 @@ struct ModelSetup {
 struct ModelSharding {
   nn::Sharding sharding;
   nn::Sharding experts;
+  nn::TensorPlace tensor;
 };
 
 // Model with the recipe applied; parameters are allocated, not filled. Memory estimates (device meta) are for `target`.

@@ -13,15 +13,27 @@
 #include "train/session/data_setup.h"
 
 namespace quench {
+namespace {
+
+// " x context 2 x tensor 2"; empty without them.
+std::string other_axes(const ParallelSection& parallel) {
+  std::string text;
+  if (parallel.context > 1) text += fmt::format(" x context {}", parallel.context);
+  if (parallel.tensor > 1) text += fmt::format(" x tensor {}", parallel.tensor);
+  return text;
+}
+
+}  // namespace
 
 distributed::MeshSizes mesh_sizes(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
   const std::int64_t shard =
-      parallel.shard == -1 ? parallel.ranks / parallel.replicate / parallel.context : parallel.shard;
+      parallel.shard == -1 ? parallel.ranks / parallel.replicate / parallel.context / parallel.tensor : parallel.shard;
   return {.replicate = static_cast<int>(parallel.replicate),
           .shard = static_cast<int>(shard),
           .context = static_cast<int>(parallel.context),
-          .expert = static_cast<int>(parallel.expert)};
+          .expert = static_cast<int>(parallel.expert),
+          .tensor = static_cast<int>(parallel.tensor)};
 }
 
 void set_ranks(RunConfig& config, std::int64_t ranks) {
@@ -31,21 +43,23 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
     throw ConfigError({{"", key, std::move(reason), ""}});
   };
   const std::string processes = fmt::format("{} process{}", ranks, ranks == 1 ? "" : "es");
-  if (ranks % parallel.context != 0)
+  if (ranks % parallel.tensor != 0)
+    refuse("parallel.tensor", fmt::format("{} slices of the weights are not possible with {}; start a multiple of {}, "
+                                          "or lower it",
+                                          parallel.tensor, processes, parallel.tensor));
+  if (ranks / parallel.tensor % parallel.context != 0)
     refuse("parallel.context",
-           fmt::format("{} parts of each sequence are not possible with {}; start a multiple of {}, or lower it",
-                       parallel.context, processes, parallel.context));
-  if (parallel.shard == -1 && ranks % (parallel.replicate * parallel.context) != 0)
-    refuse("parallel.replicate",
-           fmt::format("{} replicas of the model{} are not possible with {}", parallel.replicate,
-                       parallel.context > 1 ? fmt::format(" x context {}", parallel.context) : "", processes));
+           fmt::format("{} parts of each sequence{} are not possible with {}; start a multiple of {}, or lower it",
+                       parallel.context, parallel.tensor > 1 ? fmt::format(" x tensor {}", parallel.tensor) : "",
+                       processes, parallel.context * parallel.tensor));
+  if (parallel.shard == -1 && ranks % (parallel.replicate * parallel.context * parallel.tensor) != 0)
+    refuse("parallel.replicate", fmt::format("{} replicas of the model{} are not possible with {}", parallel.replicate,
+                                             other_axes(parallel), processes));
   const distributed::MeshSizes mesh = mesh_sizes(config);
   if (mesh.world() != ranks)
     refuse("parallel.shard",
            fmt::format("shard {} x replicate {}{} is {}, but the run has {}; start as many, or leave shard at -1",
-                       parallel.shard, parallel.replicate,
-                       parallel.context > 1 ? fmt::format(" x context {}", parallel.context) : "", mesh.world(),
-                       processes));
+                       parallel.shard, parallel.replicate, other_axes(parallel), mesh.world(), processes));
   if (mesh.copy() % parallel.expert != 0)
     refuse("parallel.expert",
            fmt::format("{} does not divide the {} process{} that share a copy of the model (parallel.shard{})",
@@ -137,7 +151,9 @@ void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) 
 
 ModelSharding run_sharding(const distributed::Ranks& ranks) {
   const distributed::ProcessGroup &shard = *ranks.shard, &same = *ranks.expert_shard, &experts = *ranks.experts;
-  return {{shard.rank(), shard.size()}, {same.rank(), same.size(), experts.rank(), experts.size()}};
+  return {{shard.rank(), shard.size()},
+          {same.rank(), same.size(), experts.rank(), experts.size()},
+          {ranks.tensor->rank(), ranks.tensor->size()}};
 }
 
 std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks& ranks,
@@ -155,7 +171,8 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
           .experts = ranks.experts,
           .expert_shard = ranks.expert_shard,
           .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::DispatchFormat::mxfp8,
-          .context = ranks.context});
+          .context = ranks.context,
+          .tensor = ranks.tensor});
 }
 
 }  // namespace quench

@@ -18,7 +18,8 @@ void set_ranks(RunConfig& config, std::int64_t ranks);
 [[nodiscard]] distributed::MeshSizes mesh_sizes(const RunConfig& config);
 // Ranks that share a copy of the model.
 [[nodiscard]] inline std::int64_t shard_ranks(const RunConfig& config) {
-  return mesh_sizes(config).copy();
+  const distributed::MeshSizes mesh = mesh_sizes(config);
+  return mesh.copy() * mesh.tensor;
 }
 
 // --device; with several GPUs per node, the GPU of the local rank.

@@ -74,6 +74,7 @@ std::vector<std::int64_t> TrainStep::count_units(std::span<const Batch> micro_ba
     counts.push_back(objective_->units(batch));
     counts.push_back(batch.valid_tokens);
   }
+  if (!options_.ranks->counts()) std::ranges::fill(counts, 0);
   distributed::all_reduce_numbers(*options_.ranks->host, counts, distributed::ReduceOp::sum, "valid tokens");
   return counts;
 }
@@ -136,8 +137,8 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   make_report_buffers(count);
   const GemmTuning tuning;
-  // Global micro-batch index: random draws are independent of the world size.
-  const std::int64_t first_pass = options_.ranks->rank * count;
+  // Global micro-batch index: random draws are independent of the world size, and equal on ranks with the same tokens.
+  const std::int64_t first_pass = options_.ranks->rank / options_.ranks->mesh.tensor * count;
   std::int64_t done_units = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     Tensor out = device_report_.narrow(0, i * outputs_, outputs_);
@@ -153,8 +154,9 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
                     static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(first_pass + i), scale, last,
                     state.hooks(first, last), out);
   }
-  distributed::all_reduce(*options_.ranks->world, device_report_.narrow(0, 0, count * outputs_),
-                          distributed::ReduceOp::sum, "loss");
+  const Tensor losses = device_report_.narrow(0, 0, count * outputs_);
+  if (!options_.ranks->counts()) Tensor(losses).zero();
+  distributed::all_reduce(*options_.ranks->world, losses, distributed::ReduceOp::sum, "loss");
   gather_amax();
   optimizer_.squared_grad_norm(squared_norm_);
   if (options_.sharded != nullptr) options_.sharded->sum_squared_norm(squared_norm_);

@@ -103,7 +103,7 @@ class TrainStep {
 
 // The rank's part of the sequences of its context group.
 [[nodiscard]] inline SequencePart sequence_part(const distributed::Ranks& ranks) {
-  return {ranks.rank % ranks.mesh.context, ranks.mesh.context};
+  return {ranks.rank / ranks.mesh.tensor % ranks.mesh.context, ranks.mesh.context};
 }
 // Packed sequences on the model's device. A part of a batch attends over the whole one's keys, by the model's
 // sequence_exchange(), which must be of as many ranks as the batch has parts. Throws invalid_argument otherwise.

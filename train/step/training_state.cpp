@@ -5,43 +5,59 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/optimizer/split_weights.h"
+#include "nn/modules/slice_map.h"
 #include "nn/optim/weight_average.h"
 
 namespace quench {
 namespace {
 
-// Tensors of a parameter are sharded like it by rows; row length may differ (quantized values, scales).
-CheckpointTensor entry(std::string name, const Tensor& tensor, const nn::Parameter& parameter) {
+// What this rank has of the tensor `name`, which belongs to a parameter: its rows are sharded like the parameter's, and
+// split like them or its columns; row length may differ (quantized values, scales).
+std::vector<CheckpointTensor> entries(const std::string& name, const Tensor& tensor, const nn::Parameter& parameter) {
   Shape whole = tensor.shape();
-  if (whole.rank() > 0) whole[0] = parameter.global_shape[0];
-  return {std::move(name), whole, {parameter.shard.row_begin, parameter.shard.rows}, tensor};
-}
-
-// Reads stored tensor `name` into the rows of `tensor` with dtype conversion.
-void read_into(CheckpointReader& reader, const std::string& name, const CheckpointTensor& tensor) {
-  const DType stored = reader.at(name).dtype;
-  if (stored == tensor.data.dtype()) {
-    reader.read(name, tensor.data, tensor.slice);
-    return;
+  if (whole.rank() == 0) return {{name, whole, {parameter.shard.row_begin, parameter.shard.rows}, tensor, {}}};
+  whole[0] = nn::whole_shape(parameter)[0];
+  ShardSlice columns;
+  if (const std::int64_t parts = parameter.slice.column_parts(); parts > 1) {
+    QUENCH_CHECK(whole.rank() > 1, "checkpoint tensor '{}' is {}, but its weight is split by columns", name,
+                 tensor.describe());
+    columns = {parameter.slice.place.index * whole[1], whole[1]};
+    whole[1] *= parts;
   }
-  const Tensor same = Tensor::empty(tensor.data.shape(), stored, tensor.data.device());
-  reader.read(name, same, tensor.slice);
-  cast({same, tensor.data});
+  std::vector<CheckpointTensor> all;
+  for (const nn::SliceRows& run : nn::own_rows_of(parameter))
+    if (run.rows > 0 || columns.length == 0)
+      all.push_back({name,
+                     whole,
+                     {run.whole_row, run.rows},
+                     tensor.narrow(0, run.row - parameter.shard.row_begin, run.rows),
+                     columns});
+  return all;
 }
 
-void read_into(CheckpointReader& reader, const CheckpointTensor& tensor) {
-  read_into(reader, tensor.name, tensor);
+// Reads this rank's part of the stored tensor `name` into `tensor` of a parameter, with dtype conversion.
+void read_into(CheckpointReader& reader, const std::string& name, const Tensor& tensor,
+               const nn::Parameter& parameter) {
+  const DType stored = reader.at(name).dtype;
+  for (const CheckpointTensor& part : entries(name, tensor, parameter)) {
+    if (stored == part.data.dtype()) {
+      reader.read(name, part.data, part.slice, part.columns);
+      continue;
+    }
+    const Tensor same = Tensor::empty(part.data.shape(), stored, part.data.device());
+    reader.read(name, same, part.slice, part.columns);
+    cast({same, part.data});
+  }
 }
 
 // f32 weights of a parameter: stored master weights, else the stored parameter.
 void read_weights(CheckpointReader& reader, const nn::Parameter& parameter, const Tensor& into) {
   const std::string master = nn::Optimizer::master_name(parameter), low = nn::Optimizer::master_low_name(parameter);
   if (reader.find(low) == nullptr)
-    return read_into(reader, reader.find(master) != nullptr ? master : parameter.name,
-                     entry(parameter.name, into, parameter));
+    return read_into(reader, reader.find(master) != nullptr ? master : parameter.name, into, parameter);
   const Tensor upper = Tensor::empty(into.shape(), DType::bf16), missing = Tensor::empty(into.shape(), DType::i16);
-  read_into(reader, entry(parameter.name, upper, parameter));
-  read_into(reader, entry(low, missing, parameter));
+  read_into(reader, parameter.name, upper, parameter);
+  read_into(reader, low, missing, parameter);
   Tensor(into).copy_from(join_weights(upper, missing));
 }
 
@@ -55,9 +71,13 @@ constexpr const char* kObjectiveState = "objective.state";
 
 std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer) {
   std::vector<CheckpointTensor> all;
+  const auto add = [&](const std::string& name, const Tensor& tensor, const nn::Parameter& parameter) {
+    if (parameter.slice.is_copy()) return;
+    for (CheckpointTensor& part : entries(name, tensor, parameter)) all.push_back(std::move(part));
+  };
   for (const nn::Parameter* p : model.parameters())
-    if (p->in_checkpoints) all.push_back(entry(p->name, p->variable.value(), *p));
-  for (const auto& state : optimizer.state()) all.push_back(entry(state.name, state.tensor, *state.parameter));
+    if (p->in_checkpoints) add(p->name, p->variable.value(), *p);
+  for (const auto& state : optimizer.state()) add(state.name, state.tensor, *state.parameter);
   return all;
 }
 
@@ -69,7 +89,7 @@ void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn:
     if (value.dtype() == DType::f32)
       read_weights(reader, *p, value);
     else
-      read_into(reader, entry(p->name, value, *p));
+      read_into(reader, p->name, value, *p);
   }
   for (const auto& state : optimizer.state()) {
     const nn::Parameter& p = *state.parameter;
@@ -81,7 +101,7 @@ void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn:
     } else if (!stored && state.name == nn::Optimizer::master_name(p)) {
       read_weights(reader, p, state.tensor);
     } else {
-      read_into(reader, entry(state.name, state.tensor, p));
+      read_into(reader, state.name, state.tensor, p);
     }
   }
 }
@@ -135,7 +155,7 @@ void restore_parameters(CheckpointReader& reader, nn::CausalLm& model) {
   for (nn::Parameter* p : model.parameters()) {
     if (!p->in_checkpoints) continue;
     p->mark_changed();
-    read_into(reader, entry(p->name, p->variable.value(), *p));
+    read_into(reader, p->name, p->variable.value(), *p);
   }
 }
 
@@ -153,7 +173,7 @@ void restore_averages(CheckpointReader& reader, nn::CausalLm& model) {
     const std::string name = nn::WeightAverage::name_of(*p);
     if (reader.find(name) == nullptr) continue;
     p->mark_changed();
-    read_into(reader, name, entry(p->name, p->variable.value(), *p));
+    read_into(reader, name, p->variable.value(), *p);
   }
 }
 
@@ -166,7 +186,7 @@ void restore_mean(std::span<const std::filesystem::path> checkpoints, nn::Causal
     if (!p->in_checkpoints) continue;
     const Tensor sum = Tensor::zeros(p->global_shape, DType::f32), one = Tensor::empty(p->global_shape, DType::f32);
     for (const auto& reader : readers) {
-      read_into(*reader, p->name, CheckpointTensor::whole(p->name, one));
+      read_into(*reader, p->name, one, *p);
       accumulate({.x = one, .out = sum});
     }
     scale({.x = sum, .factor = share});

@@ -97,7 +97,7 @@ TEST(CheckpointManifest, HashMatchesTheReferenceImplementation) {
 TEST(CheckpointManifest, NewerFormatIsRefusedByName) {
   std::string text = two_rank_manifest().dump();
   const std::string version = "\"format_version\": 1";
-  text.replace(text.find(version), version.size(), "\"format_version\": 2");
+  text.replace(text.find(version), version.size(), "\"format_version\": 3");
   stamp_manifest_hash(text);
   try {
     (void)Manifest::parse(text, "step-12/manifest.json");
@@ -106,8 +106,8 @@ TEST(CheckpointManifest, NewerFormatIsRefusedByName) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
     EXPECT_STREQ(
         error.what(),
-        "step-12/manifest.json: was written in checkpoint format 2 by Quench 0.1.0; this program reads formats "
-        "up to 1; use the newer program");
+        "step-12/manifest.json: was written in checkpoint format 3 by Quench 0.1.0; this program reads formats "
+        "up to 2; use the newer program");
   }
 }
 

@@ -12,12 +12,18 @@ void add_parallel_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "parallel.shard", QUENCH_MEMBER(parallel.shard), between(-1, kMaxRanks), free,
             "FSDP: parts of the data of one copy of the model, over whose ranks (times context) parameters, gradients "
-            "and optimizer state are sharded; -1: all processes / replicate / context.");
+            "and optimizer state are sharded; -1: all processes / replicate / context / tensor.");
   add_field(fields, "parallel.replicate", QUENCH_MEMBER(parallel.replicate), between(1, kMaxRanks), free,
             "HSDP replicas of the model; their gradients are all-reduced once a step.");
-  add_field(fields, "parallel.context", QUENCH_MEMBER(parallel.context), between(1, kMaxRanks), free,
-            "Context parallelism: ranks that share each sequence, for sequences whose activations one GPU cannot hold. "
-            "Twice this many must divide data.seq_len; replicate x shard x context is the number of processes.");
+  add_field(
+      fields, "parallel.context", QUENCH_MEMBER(parallel.context), between(1, kMaxRanks), free,
+      "Context parallelism: ranks that share each sequence, for sequences whose activations one GPU cannot hold. "
+      "Twice this many must divide data.seq_len; replicate x shard x context x tensor is the number of processes.");
+  add_field(
+      fields, "parallel.tensor", QUENCH_MEMBER(parallel.tensor), between(1, kMaxRanks), free,
+      "Tensor parallelism: ranks, best of one node, that split attention by heads, the feed-forward part by its "
+      "width and embedding and head by the vocabulary, and the tokens between them; they read the same sequences. "
+      "Must divide num_attention_heads, num_key_value_heads, intermediate_size and vocab_size.");
   add_field(fields, "parallel.expert", QUENCH_MEMBER(parallel.expert), between(1, kMaxRanks), free,
             "Expert-parallel size: ranks of a shard group that split the experts; tokens are exchanged by all-to-all. "
             "Must divide parallel.shard x parallel.context and the number of experts.");

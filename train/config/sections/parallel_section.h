@@ -8,11 +8,13 @@
 namespace quench {
 
 struct ParallelSection {
-  // ranks = replicate * shard * context. Parameters are sharded over shard * context ranks.
-  std::int64_t shard = -1;     // parts of the data in a copy of the model; -1: ranks / replicate / context
+  // ranks = replicate * shard * context * tensor. Parameters, or slices of them, are sharded over shard * context
+  // ranks.
+  std::int64_t shard = -1;     // parts of the data in a copy of the model; -1: ranks / the other three
   std::int64_t replicate = 1;  // HSDP
   std::int64_t context = 1;    // parts of each sequence
   std::int64_t expert = 1;     // within the ranks of a copy
+  std::int64_t tensor = 1;     // slices of the weights
   // Token rows in the expert-parallel all-to-all.
   enum class DispatchFormat : std::uint8_t { high_precision, mxfp8 };
   DispatchFormat expert_all_to_all = DispatchFormat::high_precision;
@@ -24,7 +26,7 @@ struct ParallelSection {
   // World size from the launcher, not a config key.
   std::int64_t ranks = 1;
   // Ranks that read different sequences.
-  [[nodiscard]] std::int64_t data_ranks() const noexcept { return ranks / context; }
+  [[nodiscard]] std::int64_t data_ranks() const noexcept { return ranks / context / tensor; }
 
   friend bool operator==(const ParallelSection&, const ParallelSection&) = default;
 };

@@ -1,0 +1,30 @@
+#pragma once
+// Exchange of token rows by all-gather and reduce-scatter in a process group (autograd/tensor_parallel.h).
+
+#include <memory>
+
+#include "autograd/tensor_parallel.h"
+#include "distributed/exposed_comm_timer.h"
+#include "distributed/process_group.h"
+
+namespace quench::distributed {
+
+// Waits count as exposed communication of `clock`. Sums are those of ProcessGroup::reduce_scatter.
+class GroupTensorExchange final : public autograd::TensorExchange {
+ public:
+  GroupTensorExchange(std::shared_ptr<ProcessGroup> group, std::shared_ptr<ExposedCommTimer> clock)
+      : group_(std::move(group)), clock_(std::move(clock)) {}
+
+  [[nodiscard]] int size() const override { return group_->size(); }
+  [[nodiscard]] int rank() const override { return group_->rank(); }
+  [[nodiscard]] Pending begin_gather(const Tensor& rows) const override;
+  [[nodiscard]] Pending begin_reduce(const Tensor& whole) const override;
+
+ private:
+  [[nodiscard]] Pending pending(Tensor rows, Work work) const;
+
+  std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<ExposedCommTimer> clock_;
+};
+
+}  // namespace quench::distributed
