@@ -52,6 +52,10 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
       result.json = true;
     } else if (argument == "--quiet") {
       result.quiet = true;
+    } else if (argument == "--max-seq-len") {
+      result.max_seq_len = true;
+    } else if (argument == "--max-model") {
+      result.max_model = true;
     } else if (argument.starts_with("--device=")) {
       result.device = argument.substr(9);
     } else if (argument == "--device") {

@@ -28,13 +28,15 @@ struct ConfigArguments {
   std::optional<std::int64_t> node_size;   // GPUs per node
   std::optional<double> network;           // GB/s per GPU, between nodes
   std::optional<std::string> gpu;          // planned, by name
+  bool max_seq_len = false;                // search for the longest sequence
+  bool max_model = false;                  // search for the largest model
 
   // True if anything is planned that is not here; for `estimate` alone.
-  [[nodiscard]] bool plans() const { return world_size || node_size || network || gpu; }
+  [[nodiscard]] bool plans() const { return world_size || node_size || network || gpu || max_seq_len || max_model; }
 };
 
-// Takes --device, --memory-limit, --json, --quiet, --world-size, --node-size, --network and --gpu; split_arguments
-// (train/config/override.h) the rest, whose first word is the config. Throws bad_config without a config, HelpRequest
+// Takes --device, --memory-limit, --json, --quiet, --world-size, --node-size, --network, --gpu, --max-seq-len and
+// --max-model; split_arguments (train/config/override.h) the rest, whose first word is the config. Throws bad_config without a config, HelpRequest
 // for --help.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
