@@ -45,8 +45,9 @@ MakeTargetsReport make(const ConfigArguments& arguments, RunConfig& config, cons
 }
 
 void run_distill_targets(const ConfigArguments& arguments) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.plans(),
-                  "--world-size, --node-size, --network and --gpu are for `quench estimate`");
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, !arguments.plans(),
+      "--world-size, --node-size, --network, --gpu, --max-seq-len and --max-model are for `quench estimate`");
   RunConfig config = load_run_config(arguments.config, arguments.overrides, {.targets = false});
   require_targets_section(config);
   set_log_level(config.metrics.log_level);

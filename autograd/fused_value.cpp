@@ -46,7 +46,13 @@ Tensor unstored_value(const Shape& shape, const Tensor& like) {
 
 FusedValue FusedValue::codes_only(const Shape& shape, const Tensor& like, QuantOutputs outputs) {
   QUENCH_CHECK(outputs.has_codes(), "codes_only: a value of shape {} without codes", shape.to_string());
-  FusedValue value(unstored_value(shape, like), std::move(outputs));
+  FusedValue value = left_out(shape, like);
+  value.quant_outputs_ = std::move(outputs);
+  return value;
+}
+
+FusedValue FusedValue::left_out(const Shape& shape, const Tensor& like) {
+  FusedValue value(unstored_value(shape, like));
   value.left_out_ = true;
   return value;
 }
@@ -75,8 +81,8 @@ void FusedValue::refuse() const {
                "producer without QuantOutputRequest::substitution",
                shape().to_string());
   QUENCH_FAIL(ErrorCode::invalid_argument,
-              "the value of shape {} was left out, since its producer wrote only float8 codes for one consumer; other "
-              "readers request it with QuantOutputRequest::value_needed",
+              "the value of shape {} was left out, since its producer wrote only float8 codes for one consumer, or was "
+              "told that it has no reader; readers request it with QuantOutputRequest::value_needed",
               shape().to_string());
 }
 

@@ -67,7 +67,7 @@ class RecomputeHandle;
 enum class ValueForm : std::uint8_t {
   undefined,
   stored,        // the value itself
-  codes_only,    // left out: there are only the codes that one consumer requested
+  codes_only,    // left out: there are only the codes that one consumer requested, or nothing where there is none
   recomputable,  // left out likewise; Saved() keeps the means to recompute it
   substituted,   // replaced by the value that one consumer requested
 };
@@ -80,6 +80,8 @@ class FusedValue {
       : tensor_(std::move(value)), quant_outputs_(std::move(outputs)) {}
   // Value of the given shape that is left out next to `outputs`, which have its codes; dtype and device of `like`.
   [[nodiscard]] static FusedValue codes_only(const Shape& shape, const Tensor& like, QuantOutputs outputs);
+  // Value without a reader: left out.
+  [[nodiscard]] static FusedValue left_out(const Shape& shape, const Tensor& like);
   // `value` if it is defined, otherwise codes_only().
   [[nodiscard]] static FusedValue produced(Tensor value, const Shape& shape, const Tensor& like, QuantOutputs outputs);
   // Answer to `request`; a null request: the value itself.

@@ -1,5 +1,6 @@
 #include "autograd/offload.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace quench::autograd {
@@ -22,7 +23,8 @@ ActivationOffloader::ActivationOffloader(Device device, ActivationPolicy plan)
       plan_(std::move(plan)),
       out_(backend_of(device).create_stream(device)),
       in_(backend_of(device).create_stream(device)),
-      sent_(static_cast<std::size_t>(plan_.layers())) {}
+      sent_(static_cast<std::size_t>(plan_.layers())),
+      slots_(static_cast<std::size_t>(plan_.layers())) {}
 
 ActivationOffloader::~ActivationOffloader() {
   leaving_.clear();
@@ -59,9 +61,27 @@ void ActivationOffloader::begin_backward(std::int64_t layer) {
 
 std::shared_ptr<OffloadedTensor> ActivationOffloader::send(const Tensor& tensor) {
   let_go(kInFlight - 1);
-  leaving_.push_back(std::make_shared<OffloadedTensor>(tensor, MemoryCategory::activations, out_));
+  Slot& slot = free_slot();
+  if (slot.host.defined() && (slot.host.shape() != tensor.shape() || slot.host.dtype() != tensor.dtype()))
+    slot.host = {};
+  leaving_.push_back(
+      std::make_shared<OffloadedTensor>(tensor, MemoryCategory::activations, out_, std::move(slot.host)));
+  slot = {leaving_.back()->host(), static_cast<std::int64_t>(tensor.nbytes()), leaving_.back()};
   sent_[static_cast<std::size_t>(layer_)].push_back(leaving_.back());
   return leaving_.back();
+}
+
+ActivationOffloader::Slot& ActivationOffloader::free_slot() {
+  std::vector<Slot>& slots = slots_[static_cast<std::size_t>(layer_)];
+  const auto free = std::ranges::find_if(slots, [](const Slot& slot) { return slot.user.expired(); });
+  return free != slots.end() ? *free : slots.emplace_back();
+}
+
+std::int64_t ActivationOffloader::host_bytes() const noexcept {
+  std::int64_t bytes = 0;
+  for (const std::vector<Slot>& slots : slots_)
+    for (const Slot& slot : slots) bytes += slot.bytes;
+  return bytes;
 }
 
 }  // namespace quench::autograd

@@ -1,6 +1,7 @@
 #pragma once
-// Activation offload: the large saved tensors (Saved::large) of selected layers are copied to pinned host memory during
-// later layers, and prefetched one layer ahead in the backward pass, on separate streams.
+// Activation offload: the large saved tensors (Saved::large) of selected layers, or under full recompute their inputs
+// (autograd/recompute.h), are copied to pinned host memory while layers compute, and prefetched one layer ahead in the
+// backward pass, on separate streams. Values are the same bits.
 
 #include <cstdint>
 #include <deque>
@@ -28,14 +29,27 @@ class ActivationOffloader {
   [[nodiscard]] std::shared_ptr<OffloadedTensor> send(const Tensor& tensor);
   [[nodiscard]] Tensor get(OffloadedTensor& tensor) const { return tensor.get(in_); }
 
+  // Host memory of the sent tensors, which later passes reuse: copies are ordered on the device.
+  [[nodiscard]] std::int64_t host_bytes() const noexcept;
+
  private:
+  // Host memory of one tensor of a layer.
+  struct Slot {
+    Tensor host;  // undefined on the meta device
+    std::int64_t bytes = 0;
+    std::weak_ptr<OffloadedTensor> user;
+  };
+
   void let_go(std::size_t keep);
+  // Slot of the present layer without a user.
+  [[nodiscard]] Slot& free_slot();
 
   Device device_;
   ActivationPolicy plan_;
   std::int64_t layer_ = -1;
   Stream out_, in_;
   std::vector<std::vector<std::weak_ptr<OffloadedTensor>>> sent_;  // by layer
+  std::vector<std::vector<Slot>> slots_;                           // by layer
   std::deque<std::shared_ptr<OffloadedTensor>> leaving_;           // oldest first
 };
 

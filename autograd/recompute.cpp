@@ -1,15 +1,44 @@
 #include "autograd/recompute.h"
 
 namespace quench::autograd {
+namespace {
+
+// Input of a region between its two runs.
+class SavedInput {
+ public:
+  explicit SavedInput(const Variable& input) : gradient_(input.gradient()), value_(input.value()) {
+    ActivationOffloader* offloader = Tape::current()->offloader();
+    if (offloader == nullptr || !offloader->wanted()) return;
+    offloaded_ = offloader->send(std::exchange(value_, Tensor()));
+    offloader_ = offloader;
+  }
+  // Accumulates directly into the gradient of the input.
+  [[nodiscard]] Variable get() const {
+    Variable copy(offloaded_ ? offloader_->get(*offloaded_) : value_);
+    if (gradient_) copy.set_gradient(gradient_);
+    return copy;
+  }
+
+ private:
+  std::shared_ptr<Gradient> gradient_;
+  Tensor value_;
+  std::shared_ptr<OffloadedTensor> offloaded_;
+  ActivationOffloader* offloader_ = nullptr;
+};
+
+}  // namespace
 
 std::vector<Variable> recompute(const Region& region, std::vector<Variable> inputs) {
   if (Tape::current() == nullptr) return region(inputs);
 
   std::vector<Variable> outputs;
   std::vector<Tape::Input> dependencies(inputs.begin(), inputs.end());
+  // Sent before the region runs, which hides the copy.
+  std::vector<SavedInput> saved(inputs.begin(), inputs.end());
   {
     std::vector<Variable> detached;
     for (const Variable& input : inputs) detached.push_back(input.detach());
+    const PassScope pass(Tape::current()->pass());
     const UseCounter counter;
     outputs = region(detached);
     for (const auto& gradient : counter.used()) {
@@ -23,14 +52,10 @@ std::vector<Variable> recompute(const Region& region, std::vector<Variable> inpu
   Tape::record("recompute", dependencies, output_pointers, [&] {
     std::vector<std::shared_ptr<Gradient>> upstream;
     for (const Variable& output : outputs) upstream.push_back(output.gradient());
-    return [region, inputs, upstream, pass = Tape::current()->pass()] {
+    return [region, saved = std::move(saved), upstream, pass = Tape::current()->pass()]() mutable {
       std::vector<Variable> fresh;
-      for (const Variable& input : inputs) {
-        Variable copy = input.detach();
-        // Accumulates directly into the outer variable.
-        if (input.requires_grad()) copy.set_gradient(input.gradient());
-        fresh.push_back(copy);
-      }
+      for (const SavedInput& input : saved) fresh.push_back(input.get());
+      saved.clear();
       Tape tape;
       tape.set_pass(pass);
       {

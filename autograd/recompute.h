@@ -13,6 +13,7 @@ using Region = std::function<std::vector<Variable>(const std::vector<Variable>&)
 
 // Runs `region` without recording; the backward pass reruns it on a tape of its own. `region` must be a pure function
 // of inputs and parameters, with keyed random draws (core/number/random.h). Without a current tape: a plain call.
+// Inputs are what is saved: in host memory where the tape's offloader wants the present layer's (autograd/offload.h).
 std::vector<Variable> recompute(const Region& region, std::vector<Variable> inputs);
 
 }  // namespace quench::autograd

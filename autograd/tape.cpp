@@ -8,6 +8,7 @@ namespace quench::autograd {
 namespace {
 thread_local Tape* current_tape = nullptr;
 thread_local UseCounter* current_counter = nullptr;
+thread_local std::optional<std::uint64_t> unrecorded_pass;
 
 // Runs in the calling thread's present part.
 std::function<void()> in_this_part(std::function<void()> run) {
@@ -22,6 +23,10 @@ std::function<void()> in_this_part(std::function<void()> run) {
 
 Tape* Tape::current() noexcept {
   return current_tape;
+}
+
+std::optional<std::uint64_t> Tape::current_pass() noexcept {
+  return current_tape != nullptr ? current_tape->pass() : unrecorded_pass;
 }
 
 bool Tape::record(std::string_view name, std::span<const Input> inputs, std::span<Variable* const> outputs,
@@ -104,6 +109,13 @@ NoGrad::NoGrad() noexcept : previous_(current_tape) {
 }
 NoGrad::~NoGrad() {
   current_tape = previous_;
+}
+
+PassScope::PassScope(std::uint64_t pass) noexcept : previous_(unrecorded_pass) {
+  unrecorded_pass = pass;
+}
+PassScope::~PassScope() {
+  unrecorded_pass = previous_;
 }
 
 UseCounter::UseCounter() noexcept : previous_(current_counter) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,9 @@ class Tape {
   void set_pass(std::uint64_t pass) noexcept { pass_ = pass; }
   [[nodiscard]] std::uint64_t pass() const noexcept { return pass_; }
 
+  // Pass of the current tape, or where none records of the PassScope; nullopt outside both, as in inference.
+  [[nodiscard]] static std::optional<std::uint64_t> current_pass() noexcept;
+
   void set_offloader(ActivationOffloader* offloader) noexcept { offloader_ = offloader; }
   [[nodiscard]] ActivationOffloader* offloader() const noexcept { return offloader_; }
 
@@ -105,6 +109,18 @@ class NoGrad {
 
  private:
   Tape* previous_;
+};
+
+// Scope of work that is not recorded but belongs to a training pass, whose random draws it repeats when it is recorded.
+class PassScope {
+ public:
+  explicit PassScope(std::uint64_t pass) noexcept;
+  ~PassScope();
+  PassScope(const PassScope&) = delete;
+  PassScope& operator=(const PassScope&) = delete;
+
+ private:
+  std::optional<std::uint64_t> previous_;
 };
 
 // Disables recording, and collects the gradients of the leaves in use (for recompute regions).

@@ -132,8 +132,9 @@ BestOfCounts write_answers(const ConfigArguments& arguments, RunConfig& config) 
 }
 
 void run_best_of(const ConfigArguments& arguments) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.plans(),
-                  "--world-size, --node-size, --network and --gpu are for `quench estimate`");
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, !arguments.plans(),
+      "--world-size, --node-size, --network, --gpu, --max-seq-len and --max-model are for `quench estimate`");
   RunConfig config = load_run_config(arguments.config, arguments.overrides);
   QUENCH_CHECK_KEY(ErrorCode::bad_config, "grpo.best_of.file",
                    grpo_section(config) != nullptr && !grpo_section(config)->best_of.file.empty(),

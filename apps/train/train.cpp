@@ -36,10 +36,9 @@ void require_repeatable(const RunConfig& config, const distributed::Environment&
 }  // namespace
 
 void train_as_configured(const ConfigArguments& arguments) {
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, !arguments.plans(),
-      "--world-size, --node-size, --network and --gpu are for `quench estimate`; the number of processes of a run "
-      "is set by its launcher");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.plans(),
+                  "--world-size, --node-size, --network, --gpu, --max-seq-len and --max-model are for `quench "
+                  "estimate`; the number of processes of a run is set by its launcher");
   RunConfig config = load_run_config(arguments.config, arguments.overrides);
   set_log_level(config.metrics.log_level);
   const distributed::Environment place = distributed::read_environment();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/device/determinism.h"
+#include "core/device/planned_device.h"
 #include "core/tensor/op_checks.h"
 
 namespace quench {
@@ -92,6 +93,16 @@ struct KnownLength {
   }
 };
 
+// Of a GPU's backward kernels in bf16 (cuDNN): dq in f32, and where query heads share key heads dk and dv of every
+// query head.
+Tensor planned_workspace(const AttentionBackwardArgs& args) {
+  if (PlannedDevice::current() != DeviceType::cuda || args.q.dtype() != DType::bf16 || args.soft_cap != 0.0f) return {};
+  const MemoryScope scope(MemoryCategory::workspace);
+  const std::int64_t heads = args.q.size(1), shared = heads == args.k.size(1) ? 0 : 2;
+  return Tensor::empty({args.q.numel() * 4 + shared * args.k.size(0) * heads * args.q.size(2) * 2}, DType::u8,
+                       args.q.device());
+}
+
 }  // namespace
 
 void attention(const AttentionArgs& args) {
@@ -148,6 +159,7 @@ void attention_backward(const AttentionBackwardArgs& args) {
   if (args.q.numel() == 0 && args.k.numel() == 0) return;
   AttentionBackwardArgs call = args;
   call.window = effective_window(args.window, args.sequences);
+  if (args.q.device().is_meta()) (void)planned_workspace(call);
   attention_backward_slot(args.q.device().type, call);
 }
 

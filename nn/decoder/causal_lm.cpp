@@ -31,6 +31,7 @@ std::pair<Variable, Variable> recomputed_pair(const PairRegion& region, std::vec
       [region, context = context](const std::vector<Variable>& in) mutable {
         auto [stream, update] = region(in, context);
         context.expert_load = nullptr;  // not counted again in the recompute
+        context.layer_value_unread = true;
         return std::vector<Variable>{stream, update};
       },
       std::move(inputs));
@@ -116,16 +117,17 @@ Variable CausalLm::scaled_embedding(const Variable& rows) const {
   return autograd::scale(rows, rounds ? static_cast<float>(bfloat16(factor)) : factor);
 }
 
-CausalLm::Pair CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
+CausalLm::Pair CausalLm::run_layer(std::size_t index, Variable residual, Variable delta,
                                    const ForwardContext& context) const {
   const DecoderLayer& layer = *model_.layers[index];
   if (context.recompute != Recompute::full || Tape::current() == nullptr)
     return layer.forward(residual, delta, context);
-  // The region saves one hidden state, so the pair is summed first.
-  const Variable input = delta.defined() ? autograd::add(residual, delta) : residual;
+  // The region saves one hidden state, so the pair is summed first, and freed.
+  Variable input = delta.defined() ? autograd::add(residual, delta) : residual;
+  residual = delta = Variable();
   return recomputed_pair([&layer](const std::vector<Variable>& in,
                                   const ForwardContext& of) { return layer.forward(in[0], Variable(), of); },
-                         {input}, context);
+                         {std::move(input)}, context);
 }
 
 CausalLm::Pair CausalLm::run_mtp(const MtpLayer& layer, const Variable& embedding, const Variable& hidden,
@@ -154,7 +156,7 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
     const auto unit = static_cast<std::int64_t>(i);
     if (offloader != nullptr) offloader->begin_forward(unit);
     begin_unit(unit, context);
-    std::tie(residual, delta) = run_layer(i, residual, delta, context);
+    std::tie(residual, delta) = run_layer(i, std::move(residual), std::move(delta), context);
     if (offloader != nullptr) Tape::mark([offloader, unit] { offloader->begin_backward(unit); });
     end_unit(unit, context);
     if (context.layer_outputs != nullptr && context.layer_outputs->takes(unit)) {
@@ -246,6 +248,7 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, cons
   context.sequences = std::move(sequences);
   context.hooks = unit_hooks_;
   context.tensor = tensor_exchange_;
+  context.mlp_tile_tokens = mlp_tile_tokens_;
   return context;
 }
 

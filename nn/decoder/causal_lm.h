@@ -88,6 +88,8 @@ class CausalLm final : public Module {
   // Hooks around each layer in every pass, in the order of ForwardContext::hooks. Must outlive the model's passes.
   void add_unit_hooks(const UnitHooks* hooks) { unit_hooks_.push_back(hooks); }
   void remove_unit_hooks(const UnitHooks* hooks) noexcept { std::erase(unit_hooks_, hooks); }
+  // ForwardContext::mlp_tile_tokens of later contexts.
+  void set_mlp_tile_tokens(std::int64_t tokens) noexcept { mlp_tile_tokens_ = tokens; }
   [[nodiscard]] bool weights_stay() const noexcept { return unit_hooks_.empty(); }
 
   // Fills every parameter from (seed, Hugging Face name, global element): independent of sharding and fusion.
@@ -121,7 +123,7 @@ class CausalLm final : public Module {
   // Scaled rows of the embedding: of all tokens, or the rows of this rank of the tensor axis.
   [[nodiscard]] Variable first_hidden(const Tensor& ids, const ForwardContext& context) const;
 
-  [[nodiscard]] Pair run_layer(std::size_t index, const Variable& residual, const Variable& delta,
+  [[nodiscard]] Pair run_layer(std::size_t index, Variable residual, Variable delta,
                                const ForwardContext& context) const;
   [[nodiscard]] static Pair run_mtp(const MtpLayer& layer, const Variable& embedding, const Variable& hidden,
                                     const ForwardContext& context);
@@ -133,6 +135,7 @@ class CausalLm final : public Module {
   std::optional<Linear> lm_head_;
   std::vector<std::unique_ptr<AddedHead>> added_heads_;
   std::vector<const UnitHooks*> unit_hooks_;
+  std::int64_t mlp_tile_tokens_ = 0;
   const autograd::SequenceExchange* sequence_exchange_ = nullptr;
   const autograd::TensorExchange* tensor_exchange_ = nullptr;
   mutable LayerRotations rotations_;

@@ -29,6 +29,13 @@ class DecoderLayer : public Module {
   // Returns residual + delta, and the sublayer's contribution to the stream.
   [[nodiscard]] std::pair<Variable, Variable> run_part(const Part& part, const Variable& residual,
                                                        const Variable& delta, const ForwardContext& context) const;
+  // The sublayer on `input`, in tiles of rows if `tiled`.
+  [[nodiscard]] Variable run_module(const Part& part, const Variable& input, const ForwardContext& context,
+                                    bool tiled) const;
+  // The same on all rows of a tensor-parallel group.
+  [[nodiscard]] Variable run_rows(const Part& part, const Variable& input, const ForwardContext& context,
+                                  bool tiled) const;
+  [[nodiscard]] bool is_tiled(const Part& part, std::int64_t rows, const ForwardContext& context) const;
   // Update of the stream by a sublayer's output.
   [[nodiscard]] Variable contribution(const Part& part, Variable out) const;
 

@@ -17,6 +17,7 @@ class MoE final : public SubLayer {
  public:
   MoE(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
+  [[nodiscard]] bool is_rowwise() const override { return true; }
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override { return {}; }
 
   // Token dispatcher of expert parallelism, from the next pass; nullptr: all experts are local. Must outlive the

@@ -62,6 +62,11 @@ struct ForwardContext {
   ExpertLoad* expert_load = nullptr;
   // Rows that expert_load and router_terms count (autograd::select_tokens()): no padding. Without pairs: all.
   autograd::TokenPermutation counted_rows;
+  // Tokens of a tile of feed-forward parts, which then save their input alone (autograd/row_tiles.h); 0: whole. Not
+  // where router_terms are wanted.
+  std::int64_t mlp_tile_tokens = 0;
+  // In the recompute of a layer, whose value nothing reads.
+  bool layer_value_unread = false;
   LayerOutputs* layer_outputs = nullptr;  // must outlive the forward pass; not called in a recompute
   // Called in this order before a unit's pass, in reverse after it. Must outlive the backward pass.
   std::vector<const UnitHooks*> hooks;

@@ -20,6 +20,7 @@ class Mlp final : public SubLayer {
                                           const autograd::TokenPermutation& rows, const ForwardContext& context) const;
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;
+  [[nodiscard]] bool is_rowwise() const override { return true; }
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
     return gate_up_proj_.sole_input_quant_request();
   }

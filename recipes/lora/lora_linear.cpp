@@ -143,9 +143,10 @@ std::vector<nn::KernelParameter> LoraLinear::parameters() const {
 }
 
 std::optional<RandomKey> LoraLinear::draws() const {
-  if (dropout_.probability == 0 || Tape::current() == nullptr) return std::nullopt;
+  const std::optional<std::uint64_t> pass = Tape::current_pass();
+  if (dropout_.probability == 0 || !pass) return std::nullopt;
   RandomKey key = dropout_.key;
-  key.step = Tape::current()->pass();
+  key.step = *pass;
   return key;
 }
 

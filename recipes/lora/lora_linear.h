@@ -17,8 +17,8 @@ struct LoraDropout {
 // DoRA adds the bias after the factors. Update GEMMs run in the dtype of x. With a frozen high-precision base without
 // bias, no dropout and one scale for all pieces, base and update are one fused GEMM, in the forward pass and for dgrad;
 // otherwise one accumulates onto the other in place. Saved for the backward pass: x (or its recompute handle), scale *
-// A x, and u with DoRA. Projections of a fused layer have common dropout draws. Dropout is active only while a tape
-// records.
+// A x, and u with DoRA. Projections of a fused layer have common dropout draws. Dropout is active only in a
+// pass that a tape records, or will in its recompute (autograd::Tape::current_pass()).
 class LoraLinear final : public nn::LinearKernelWrapper {
  public:
   LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared_ptr<nn::LowRankAdapter> adapter,

@@ -27,40 +27,6 @@ void check_batch(Checker& checker) {
                  *training.global_batch_size, unit, nearest_multiples(*training.global_batch_size, unit));
 }
 
-// Kernels count tokens per pass in 32 bits.
-void check_tokens(Checker& checker) {
-  if (!checker.usable({"training.micro_batch_size", "data.seq_len"})) return;
-  const std::int64_t rows = checker.config().training.micro_batch_size, length = checker.config().data.seq_len;
-  if (rows * length >= std::int64_t{1} << 31)
-    checker.report(
-        "training.micro_batch_size",
-        "{} sequences of {} tokens are {} tokens in one pass; fewer than 2^31 are possible, and far fewer fit "
-        "any device",
-        rows, length, rows * length);
-}
-
-void check_activations(Checker& checker) {
-  using enum TrainingSection::ActivationCheckpoint;
-  const TrainingSection& training = checker.config().training;
-  if (!checker.usable({"training.offload_layers", "training.recompute_mlp_layers", "training.activation_checkpoint"}))
-    return;
-  if (training.offload_layers > 0 && training.activation_checkpoint == full)
-    checker.report("training.offload_layers",
-                   "{}, but training.activation_checkpoint \"full\" saves no activations to offload; set one of them "
-                   "to its default",
-                   training.offload_layers);
-  if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == full)
-    checker.report("training.recompute_mlp_layers",
-                   "{}, but training.activation_checkpoint \"full\" recomputes whole layers; set recompute_mlp_layers "
-                   "to 0, or activation_checkpoint to \"selective\"",
-                   training.recompute_mlp_layers);
-  if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == none)
-    checker.report("training.recompute_mlp_layers",
-                   "{}, but training.activation_checkpoint \"none\" recomputes nothing; set activation_checkpoint to "
-                   "\"selective\", which costs less",
-                   training.recompute_mlp_layers);
-}
-
 void check_schedule(Checker& checker) {
   const LrScheduleSection& schedule = checker.config().lr_schedule;
   const std::optional<std::int64_t> steps = checker.config().training.steps;
@@ -308,7 +274,6 @@ void check_training(Checker& checker) {
   check_state_offload(checker);
   check_best(checker);
   check_batch(checker);
-  check_tokens(checker);
   check_activations(checker);
   check_schedule(checker);
   check_choices(checker);

@@ -171,6 +171,14 @@ void check_routers(Checker& checker, const nn::ModelConfig& model) {
       (training.router_balance_loss.value_or(0) > 0 || training.router_z_loss > 0))
     checker.report(training.router_z_loss > 0 ? "training.router_z_loss" : "training.router_balance_loss",
                    "{} has no experts and so no router", model.architecture);
+  const double asked = static_cast<double>(model.router_balance_loss);
+  const double balance = training.router_balance_loss.value_or(asked);
+  if (routes && training.mlp_tile_tokens > 0 && (balance > 0 || training.router_z_loss > 0) &&
+      checker.usable({"training.mlp_tile_tokens", "training.router_balance_loss", "training.router_z_loss"}))
+    checker.report("training.mlp_tile_tokens",
+                   "{}, but router losses are means over all tokens of a micro-batch; set training.router_balance_loss "
+                   "and router_z_loss to 0, or mlp_tile_tokens",
+                   training.mlp_tile_tokens);
   if (!checker.usable({"training.router_bias_speed"}) || training.router_bias_speed.value_or(0) == 0) return;
   if (!routes || !model.experts.expert_bias)
     checker.report("training.router_bias_speed", "{} has no expert bias; remove the key", model.architecture);

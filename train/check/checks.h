@@ -16,6 +16,8 @@ namespace quench {
 void check_model(Checker& checker);
 void check_data(Checker& checker);
 void check_training(Checker& checker);
+// The part of section training that says what a pass holds.
+void check_activations(Checker& checker);
 void check_outputs(Checker& checker);
 void check_parallel(Checker& checker);
 // parallel.tensor, next to other keys; and over the run's model.

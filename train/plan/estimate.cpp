@@ -6,6 +6,7 @@
 #include <fstream>
 #include <unordered_set>
 
+#include "core/device/planned_device.h"
 #include "core/memory/memory_limit.h"
 #include "train/check/check.h"
 #include "train/checkpoint/manifest.h"
@@ -110,7 +111,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   (config.optimizer.offload_streamed ? work.streamed_bytes : work.state_bytes) =
       static_cast<double>(e.state_offload_bytes);
   work.micro_batches = static_cast<double>(micro_batches);
-  work.kept_bytes = static_cast<double>(e.offload_bytes / std::min<std::int64_t>(micro_batches, 2));
+  work.kept_bytes = static_cast<double>(e.offload_bytes);
   work.exchange_bytes = static_cast<double>(e.exchange_bytes);
   work.exchange_ranks = e.expert;
   // Gate and up projection of the layers that compute their output again.
@@ -119,6 +120,10 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   const std::int64_t again = activation_policy(config, model).count(autograd::SavePolicy::recompute);
   work.recomputed_products = 2 * 2 * static_cast<double>(model.hidden_size) * width * static_cast<double>(again) /
                              static_cast<double>(std::max<std::int64_t>(1, model.num_hidden_layers));
+  // Tiles repeat all three products, under full recompute as part of their layer.
+  if (config.training.mlp_tile_tokens > 0 && micro_batch_tokens(config) > config.training.mlp_tile_tokens &&
+      work.recomputed == 0)
+    work.recomputed_products = 2 * 3 * static_cast<double>(model.hidden_size) * width;
   return work;
 }
 
@@ -235,14 +240,7 @@ std::vector<GroupTraffic> step_traffic(RunSession& session, std::int64_t simulat
 void add_model(const RunSession& session, RunEstimate& e) {
   const RunConfig& config = session.config();
   const nn::ModelConfig& model = session.model_config();
-  // Input of the activation function per offloaded layer. The host queues a micro-batch while the previous one, whose
-  // blocks are not yet free, runs on the device.
-  const std::int64_t in_work = std::min<std::int64_t>(micro_batches(config), 2);
-  std::int64_t width = 0;
-  for (const nn::BlockSpec& block : model.blocks) width = std::max(width, block.feed_forward.active_width());
-  e.offload_bytes = in_work * activation_policy(config, model).count(autograd::SavePolicy::offload) *
-                    micro_batch_tokens(config) * 2 * width *
-                    static_cast<std::int64_t>(byte_size(config.training.dtype));
+  e.offload_bytes = session.step()->offloaded_activation_bytes();
   e.state_offload_bytes = session.step()->offloaded_state_bytes();
   e.parameters = model.parameter_count();
   if (!config.training.freeze.empty() || !config.training.train.empty())
@@ -336,6 +334,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   StepWork work;
   std::vector<GroupTraffic> traffic;
   {
+    const PlannedDevice planned(target.type);
     RunSession session(resolved, {.device = kMeta, .target = target, .ranks = ranks});
     add_stages(session, e);
     // Bytes of the model and its optimizer, before the first step.

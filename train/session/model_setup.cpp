@@ -172,6 +172,7 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   // Weights are quantized one by one as they are filled.
   options.deferred = config->lora && config->lora->base != recipes::BaseForm::dense && !config->recipe.learned_scales;
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
+  setup.model->set_mlp_tile_tokens(config->training.mlp_tile_tokens);
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
   if (const ObjectiveEntry& objective = objective_of(*config); objective.extend != nullptr) {

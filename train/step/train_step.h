@@ -62,6 +62,10 @@ class TrainStep {
   // Expert loads of later accumulate() calls; null: none.
   void watch_experts(nn::ExpertLoad* load) noexcept { expert_load_ = load; }
 
+  // Host memory of offloaded activations.
+  [[nodiscard]] std::int64_t offloaded_activation_bytes() const noexcept {
+    return offloader_ ? offloader_->host_bytes() : 0;
+  }
   // During accumulate(); with streamed state, always.
   [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept {
     return stream_ ? stream_->bytes() : state_ ? state_->bytes() : 0;

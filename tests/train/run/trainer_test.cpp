@@ -355,9 +355,15 @@ TEST(Trainer, EstimateCountsHostMemoryBesideADevice) {
   const Device planning{DeviceType::meta, 0};
   const RunConfig config = tiny.config("run", {"--training.offload_layers=1"});
   RunEstimate estimate = estimate_run(ResolvedConfig(config), planning);
-  ASSERT_EQ(global_batch_size(config), 2 * config.training.micro_batch_size);  // then two are in work
-  EXPECT_EQ(estimate.offload_bytes, 2 * config.training.micro_batch_size * config.data.seq_len * 2 *
+  ASSERT_EQ(global_batch_size(config),
+            2 * config.training.micro_batch_size);  // the second uses the memory of the first
+  EXPECT_EQ(estimate.offload_bytes, config.training.micro_batch_size * config.data.seq_len * 2 *
                                         resolve_model_config(config.model).intermediate_size * 4);
+  const RunEstimate inputs = estimate_run(
+      ResolvedConfig(tiny.config("run", {"--training.offload_layers=2", "--training.activation_checkpoint=full"})),
+      planning);
+  EXPECT_EQ(inputs.offload_bytes, 2 * config.training.micro_batch_size * config.data.seq_len *
+                                      resolve_model_config(config.model).hidden_size * 4);
   EXPECT_GT(estimate.staging_bytes, 0);
   EXPECT_EQ(estimate.host_bytes, estimate.data_bytes + estimate.staging_bytes + estimate.offload_bytes);
   EXPECT_NO_THROW(require_memory(estimate, planning));

@@ -102,12 +102,16 @@ void add_training_fields(Fields& fields) {
   add_field(fields, "training.logits_dtype", QUENCH_MEMBER(training.logits_dtype), dtype_or_auto(), free,
             "Dtype of the logits when training in bf16; auto: f32 on a CPU, bf16 on a GPU.");
   add_field(fields, "training.offload_layers", QUENCH_MEMBER(training.offload_layers), between(0, 1 << 20), free,
-            "Activation offload on a GPU: layers, evenly spaced, whose SwiGLU input is kept in pinned host memory "
-            "until the backward pass.");
+            "Activation offload on a GPU: layers, evenly spaced, whose SwiGLU input (with activation_checkpoint full: "
+            "the layer's input, all that it saves) is kept in pinned host memory until the backward pass.");
   add_field(fields, "training.recompute_mlp_layers", QUENCH_MEMBER(training.recompute_mlp_layers), between(0, 1 << 20),
             free,
             "With activation_checkpoint selective: layers, evenly spaced among those not offloaded, that recompute the "
             "SwiGLU input with its GEMM.");
+  add_field(
+      fields, "training.mlp_tile_tokens", QUENCH_MEMBER(training.mlp_tile_tokens), between(0, 1 << 30), free,
+      "Long sequences: tokens, a multiple of 128, at a time in the feed-forward part, which saves its input alone "
+      "and is recomputed tile by tile; 0: all tokens of a micro-batch.");
   add_field(fields, "training.threads", QUENCH_MEMBER(training.threads), between(0, 4096), free,
             "CPU threads of one rank; 0: as many as the process may use.");
   add_field(

@@ -64,12 +64,21 @@ std::vector<PlanChoice> activations(const PlanRequest&, const nn::ModelConfig& m
     choice.detour = key == kOffload;
     return choice;
   };
+  // Router losses and expert parallelism need whole micro-batches.
+  constexpr std::int64_t kTileTokens = 8192;
+  const bool dense = model.sparse_layers() == 0;
+  PlanChoice on_host{.label = dense ? "the same in tiles, inputs of all layers in host memory"
+                                    : "the same, inputs of all layers in host memory",
+                     .values = {{"training.activation_checkpoint", "full"}, {std::string(kOffload), layers}},
+                     .detour = true};
+  if (dense) on_host.values.emplace_back("training.mlp_tile_tokens", kTileTokens);
   return {{"all kept", {{"training.activation_checkpoint", "none"}}},
           selective("norms and SwiGLU recomputed", "", 0),
           selective("the same, MLP inputs of half the layers in host memory", kOffload, layers / 2),
           selective("the same, MLP inputs of all layers in host memory", kOffload, layers),
           selective("the same, MLP inputs recomputed", "training.recompute_mlp_layers", layers),
-          {"whole layers recomputed", {{"training.activation_checkpoint", "full"}}}};
+          {"whole layers recomputed", {{"training.activation_checkpoint", "full"}}},
+          std::move(on_host)};
 }
 
 std::vector<PlanChoice> states(const PlanRequest& request, const nn::ModelConfig&) {

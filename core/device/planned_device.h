@@ -1,0 +1,24 @@
+#pragma once
+// Device type for which the calling thread's work on the meta device is a plan: ops whose kernels there allocate
+// workspaces then count them.
+
+#include "core/device/device.h"
+
+namespace quench {
+
+// Scope of a plan; nestable.
+class PlannedDevice {
+ public:
+  explicit PlannedDevice(DeviceType type) noexcept;
+  ~PlannedDevice();
+  PlannedDevice(const PlannedDevice&) = delete;
+  PlannedDevice& operator=(const PlannedDevice&) = delete;
+
+  // meta outside a scope.
+  [[nodiscard]] static DeviceType current() noexcept;
+
+ private:
+  DeviceType previous_;
+};
+
+}  // namespace quench
