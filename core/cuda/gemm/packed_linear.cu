@@ -270,7 +270,6 @@ void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
   switch (rows) {
     case 1: return start.template operator()<1>();
     case 2: return start.template operator()<2>();
-    case 3: return start.template operator()<3>();
     default: return start.template operator()<4>();
   }
 }
@@ -304,6 +303,10 @@ void packed_linear_cuda(const PackedLinearArgs& args) {
   if (small_m_gemm_supports(args.x, args.weight)) return small_m_gemm(args, std::nullopt);
   if (rows > 1 && packed_gemm_supports(args.x, args.weight)) return packed_gemm(args);
   if (rows > kPackedRows) return packed_linear_in_parts(args);
+  if (rows == 3) {  // no kernel of its own
+    packed_linear_cuda({args.x.narrow(0, 0, 2), args.weight, args.y.narrow(0, 0, 2), args.bias});
+    return packed_linear_cuda({args.x.narrow(0, 2, 1), args.weight, args.y.narrow(0, 2, 1), args.bias});
+  }
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "packed_linear", [&]<class Codes>() {
