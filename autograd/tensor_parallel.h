@@ -21,7 +21,7 @@ class TensorExchange {
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual int rank() const = 0;
 
-  // Result of an exchange that runs beside the work queued after its start.
+  // Result of an exchange that overlaps with the work queued after its start.
   class Pending {
    public:
     Pending(Tensor rows, std::function<void()> wait) : rows_(std::move(rows)), wait_(std::move(wait)) {}
@@ -54,11 +54,11 @@ struct GatheredTokens {
 };
 
 // x [tokens,W] of local rows [rows_of(tokens),W], before weights that are split by output features. The backward pass
-// sums the ranks' gradients, beside the weights' gradients under selective recompute, which gathers x again. `exchange`
-// must outlive it.
+// sums the ranks' gradients, next to the weights' gradients under selective recompute, which gathers x again.
+// `exchange` must outlive it.
 GatheredTokens gather_tokens(const Variable& x, std::int64_t tokens, const TensorExchange& exchange);
 // Local rows [rows_of(tokens),W] of the sum over ranks of x [tokens,W], after weights that are split by input features.
-// `again`, if not null: of the tokens that x was computed from, gathered beside the backward pass of the functions
+// `again`, if not null: of the tokens that x was computed from, gathered during the backward pass of the functions
 // between.
 Variable scatter_sums(const Variable& x, const TensorExchange& exchange, std::shared_ptr<GatherAgain> again = nullptr);
 

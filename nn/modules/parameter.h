@@ -56,7 +56,7 @@ struct Parameter {
   std::int64_t experts = 0;
   // The parameter as layers read it, if not the variable: e.g. all-gathered.
   Weight whole;
-  Shape global_shape;  // of the slice, if tensor-parallel ranks split the weight
+  Shape global_shape;  // all rows; the slice's, if tensor-parallel ranks split the weight
   TensorSlice slice;
   ShardSpec shard;
   Sharding sharding;                   // determines `shard`

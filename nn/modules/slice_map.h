@@ -10,8 +10,8 @@ namespace quench::nn {
 
 // Consecutive rows of a slice that are consecutive in the whole, too.
 struct SliceRows {
-  std::int64_t row = 0;        // of the slice
-  std::int64_t whole_row = 0;  // of the whole parameter
+  std::int64_t row = 0;        // within the slice
+  std::int64_t whole_row = 0;  // within the whole parameter
   std::int64_t rows = 0;
 };
 

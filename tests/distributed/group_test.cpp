@@ -65,22 +65,6 @@ TEST_P(Group, PartsOfSequencesHaveTheGradientsOfWholeOnes) {
   }
 }
 
-TEST_P(Group, SlicesOfModelsHaveTheGradientsOfWholeOnes) {
-  const int count = GetParam();
-  const std::string sizes = fmt::format(R"("hidden_size": 24, "intermediate_size": {}, "num_attention_heads": {},
-      "num_key_value_heads": {}, "head_dim": 6)",
-                                        12 * count, 2 * count, count);
-  for (const std::string more :
-       {R"("model_type": "qwen3", )", R"("model_type": "qwen2", "tie_word_embeddings": true, )",
-        R"("model_type": "gemma2", "sliding_window": 5, "attn_logit_softcapping": 2,
-                                    "final_logit_softcapping": 3, )"}) {
-    SCOPED_TRACE(more);
-    Ranks ranks(count);
-    ranks.start_all("tensor", {more + sizes, "2e-6"});
-    ranks.expect_success();
-  }
-}
-
 // Every recipe that has codes, in both types, on uneven rows.
 TEST_P(Group, GatheredCodesAreThoseOfTheWholeWeight) {
   for (const std::string recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})

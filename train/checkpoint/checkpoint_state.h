@@ -25,7 +25,7 @@ struct CheckpointTensor {
   ShardSlice slice;
   // [slice.length, columns.length or global_shape[1], global_shape[2:]...] (rank 0: the scalar), contiguous, any device
   Tensor data;
-  ShardSlice columns{};  // of the second axis; length 0: all
+  ShardSlice columns{};  // range of the second axis; length 0: all
 
   static CheckpointTensor whole(std::string name, const Tensor& data) {
     const std::int64_t rows = data.rank() == 0 ? 1 : data.size(0);

@@ -19,7 +19,8 @@ TEST(TensorCheck, ModelsThatDoNotDivideAreNamedWithTheirKey) {
   EXPECT_EQ(reason({"--model.preset=llama3-8b"}), "");
   EXPECT_THAT(
       reason({"--model.preset=llama3-8b", "--model.vocab_size=128255"}),
-      HasSubstr("parallel.tensor: 2 slices of llama are not possible: vocab_size 128255 is not divisible by 2"));
+      HasSubstr(
+          "parallel.tensor: 2 slices of LlamaForCausalLM are not possible: vocab_size 128255 is not divisible by 2"));
   EXPECT_THAT(reason({"--model.preset=llama3-8b", "--model.num_key_value_heads=1"}),
               HasSubstr("num_key_value_heads 1 is not divisible by 2"));
   EXPECT_THAT(reason({"--model.preset=llama3-8b", "--model.intermediate_size=14337"}),
