@@ -3,10 +3,31 @@
 #include <algorithm>
 #include <exception>
 
+#include "nn/modules/slice_map.h"
+
 namespace quench::distributed {
 namespace {
 
 constexpr std::int64_t kNoMore = -1;
+
+// Rows of all ranks that shard this one's slice of the parameter.
+Tensor gather_slice(const nn::Parameter& parameter, const Ranks& ranks) {
+  if (parameter.sharding.is_whole()) return parameter.variable.value();
+  const MemoryScope scope(MemoryCategory::workspace);
+  const auto gathered = [&](const Tensor& rows, ProcessGroup& group) {
+    Shape shape = rows.shape();
+    shape[0] *= group.size();
+    const Tensor all = Tensor::empty(shape, rows.dtype(), rows.device());
+    group.all_gather(rows, all, parameter.name).wait();
+    return all;
+  };
+  const bool has_parts = parameter.sharding.parts > 1;
+  Tensor part = parameter.variable.value();
+  if (parameter.padded.defined())
+    part = gathered(parameter.padded, has_parts ? *ranks.expert_shard : *ranks.shard)
+               .narrow(0, 0, parameter.sharding.region(parameter.global_shape[0]).rows);
+  return has_parts ? gathered(part, *ranks.experts) : part;
+}
 
 // Number of rank 0.
 std::int64_t announced(ProcessGroup& host, std::int64_t number) {
@@ -30,21 +51,14 @@ Tensor gather_announced(const nn::Parameter& parameter, const Ranks& ranks) {
 }  // namespace
 
 Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks) {
-  if (parameter.sharding.is_whole()) return parameter.variable.value();
+  if (parameter.slice.is_whole()) return gather_slice(parameter, ranks);
   const MemoryScope scope(MemoryCategory::workspace);
-  const auto gathered = [&](const Tensor& rows, ProcessGroup& group) {
-    Shape shape = rows.shape();
-    shape[0] *= group.size();
-    const Tensor all = Tensor::empty(shape, rows.dtype(), rows.device());
-    group.all_gather(rows, all, parameter.name).wait();
-    return all;
-  };
-  const bool has_parts = parameter.sharding.parts > 1;
-  Tensor part = parameter.variable.value();
-  if (parameter.padded.defined())
-    part = gathered(parameter.padded, has_parts ? *ranks.expert_shard : *ranks.shard)
-               .narrow(0, 0, parameter.sharding.region(parameter.global_shape[0]).rows);
-  return has_parts ? gathered(part, *ranks.experts) : part;
+  const Tensor own = gather_slice(parameter, ranks);
+  Shape shape = own.shape();
+  shape[0] *= ranks.tensor->size();
+  const Tensor all = Tensor::empty(shape, own.dtype(), own.device());
+  ranks.tensor->all_gather(own, all, parameter.name).wait();
+  return nn::join_slices(parameter, all);
 }
 
 void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const Ranks& ranks,

@@ -21,14 +21,16 @@ std::int64_t lay_out(std::vector<LowRankPiece>& pieces) {
 }  // namespace
 
 LowRankAdapter::LowRankAdapter(std::vector<LowRankPiece> pieces, std::int64_t in_features,
-                               const ParameterOptions& options, bool magnitudes)
+                               const ParameterOptions& options, bool magnitudes, TensorSplit split)
     : pieces_(std::move(pieces)),
-      a_(make_parameter({lay_out(pieces_), in_features}, options, Initializer::uniform,
-                        1.0f / std::sqrt(3.0f * static_cast<float>(in_features)))) {
+      a_(make_parameter({lay_out(pieces_), in_features}, options, Initializer::uniform, 0)) {
   a_.adapter = true;
+  if (split == TensorSplit::columns) a_.slice.split = split;
+  a_.init_std = 1.0f / std::sqrt(3.0f * static_cast<float>(in_features * a_.slice.column_parts()));
   for (const LowRankPiece& piece : pieces_) {
     b_.push_back(std::make_unique<Parameter>(make_parameter({piece.rows, piece.rank}, options, Initializer::zeros)));
     b_.back()->adapter = true;
+    if (split == TensorSplit::rows) b_.back()->slice.split = split;
     if (!magnitudes) continue;
     magnitudes_.push_back(std::make_unique<Parameter>(make_parameter({piece.rows}, options, Initializer::ones)));
     magnitudes_.back()->adapter = true;

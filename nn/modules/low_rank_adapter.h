@@ -25,9 +25,9 @@ struct LowRankPiece {
 class LowRankAdapter {
  public:
   // `pieces` in row order; rank_begin is filled in. A is uniform in +-1 / sqrt(in), B is 0. Magnitudes are undefined
-  // until set_magnitudes().
+  // until set_magnitudes(). `split`: of the weight, whose input features and pieces are then those of a slice.
   LowRankAdapter(std::vector<LowRankPiece> pieces, std::int64_t in_features, const ParameterOptions& options,
-                 bool magnitudes = false);
+                 bool magnitudes = false, TensorSplit split = TensorSplit::none);
 
   // lora_A.weight, then lora_B.<piece>.weight, then lora_magnitude.<piece>; pieces have PEFT's names.
   [[nodiscard]] std::vector<KernelParameter> parameters();

@@ -196,7 +196,7 @@ Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const
     if (pieces.empty()) return;
     entries_.push_back({name, &linear,
                         std::make_shared<nn::LowRankAdapter>(std::move(pieces), linear.weight().global_shape[1],
-                                                             parameters, options_.dora),
+                                                             parameters, options_.dora, linear.weight().slice.split),
                         nullptr});
   });
   visit_experts(root, [&](const std::string& name, nn::ExpertLinear& layer) {

@@ -316,13 +316,17 @@ void context(const std::shared_ptr<World>& world, const Options& options) {
       ranks, {});
 }
 
-// Slices of a model have its loss and gradients: MODEL TOLERANCE.
+// Slices of a model have its loss and gradients: MODEL TOLERANCE; in bf16 nearly.
 void tensor(const std::shared_ptr<World>& world, const Options& options) {
   const Ranks ranks = make_ranks(world, {.tensor = world->size()});
   for (const autograd::Recompute recompute :
-       {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full})
-    testing::TensorPass{.model = options[0], .tolerance = std::stod(options[1]), .recompute = recompute}.check(ranks,
-                                                                                                               {});
+       {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
+    testing::TensorPass pass{.model = options[0], .tolerance = std::stod(options[1]), .recompute = recompute};
+    pass.check(ranks, {});
+    pass.dtype = DType::bf16;
+    pass.tolerance = 0.05;
+    pass.check(ranks, {});
+  }
 }
 
 // However weights travel, and whatever a pass reads of them: the same bits.

@@ -122,6 +122,12 @@ TEST_F(TensorTraining, FamiliesTrainTheSame) {
   }
 }
 
+TEST_F(TensorTraining, AdaptersTrainTheSame) {
+  expect_same_training("lora", 2, {"--parallel.tensor=2"}, {documents(), "--lora.rank=2"});
+  expect_same_training("lora", 4, {"--parallel.tensor=2"}, {documents(), "--lora.rank=2"});
+  train(4, "lora", {documents(), "--lora.rank=2", "--parallel.tensor=4", "--training.steps=10"});  // goes on
+}
+
 // Activations between slices are rounded, and a scale is that of a slice.
 TEST_F(TensorTraining, RecipesTrainNearlyTheSame) {
   constexpr double kNearLoss = 2e-3;
@@ -184,6 +190,9 @@ TEST_F(TensorTraining, FoldersAndCheckpointsHoldTheWeightsOfOneProcess) {
   export_of("one", "one-hf");
   export_of("four", "four-hf");
   expect_same_export(folder_ / "four-hf", folder_ / "one-hf");
+  const Options written = {"--export.format=hf", "--export.folder=" + (folder_ / "end-hf").string()};
+  train(4, "end", with(with(none, {"--parallel.tensor=2"}), written));
+  expect_same_export(folder_ / "end-hf", folder_ / "one-hf");
   // A run from the folder, on slices.
   const Options from = {"--model.path=" + (folder_ / "one-hf").string(), "--training.steps=2"};
   testing::write_file(folder_ / "run.json", [&] {

@@ -18,7 +18,11 @@ void check_tensor(Checker& checker) {
   };
   if (const ObjectiveEntry& objective = objective_of(config); !objective.takes_slices)
     refuse(fmt::format("the objective {} needs whole ones", objective.name));
-  if (config.lora) refuse("adapters (lora) are not split yet");
+  if (config.lora &&
+      (config.lora->base != recipes::BaseForm::dense || config.lora->dora || !config.lora->modules_to_save.empty() ||
+       !config.lora->trainable_token_indices.embedding.ids.empty() ||
+       !config.lora->trainable_token_indices.head.ids.empty()))
+    refuse("of adapters lora.base, lora.dora, lora.modules_to_save and lora.trainable_token_indices need whole ones");
   if (checker.usable({"optimizer.name"}))
     if (const nn::OptimizerEntry* optimizer = nn::optimizer_table().find(config.optimizer.name);
         optimizer != nullptr && !optimizer->is_elementwise)
@@ -33,11 +37,13 @@ void check_tensor(Checker& checker) {
   }
   if (!config.model.add_tokens.empty() && checker.usable({"model.add_tokens"}))
     refuse("model.add_tokens adds rows to whole tables");
-  if (config.export_model)
-    checker.report("parallel.tensor",
-                   "{} slices of the weights, but section export writes whole ones at the end of the run; leave it out "
-                   "and write them from the checkpoint with quench export",
-                   ranks);
+  if (config.export_model &&
+      (config.lora || !config.export_model->quantization.scheme.empty() || !config.export_model->sparsity.empty()))
+    checker.report(
+        "parallel.tensor",
+        "{} slices of the weights, but section export quantizes, prunes or merges whole ones; leave it out and "
+        "write the model from the checkpoint with quench export",
+        ranks);
 }
 
 void check_tensor_model(Checker& checker, const nn::ModelConfig& model) {

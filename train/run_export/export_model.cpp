@@ -25,6 +25,7 @@
 #include "train/run_export/trained_scheme.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/session/learned_scales.h"
+#include "train/session/whole_model.h"
 
 namespace quench {
 namespace {
@@ -237,7 +238,8 @@ void require_exportable(const RunSession& session) {
   try {
     const ExportFormat& format = format_of(config);
     if (format.require_model != nullptr) format.require_model(setup.config);
-    std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
+    const WholeModel whole(*setup.model);
+    std::vector<ModelTensor> tensors = model_tensors(whole.model(), config.training.dtype);
     if (!format.mtp) leave_out_mtp(tensors, setup.config);
     if (nn::ModelConfig stored = setup.config; format.fold != nullptr) format.fold(tensors, stored);
     (void)pruned_weights(*setup.model, *config.export_model);
@@ -298,7 +300,8 @@ ModelFolderReport export_model(const RunSession& session, const RunModel& descri
                          .tokenizer_folder = kept,
                          .tokenizer = description.tokenizer.get(),
                          .generation_ids = description.generation_ids};
-  std::vector<ModelTensor> tensors = model_tensors(model, options.dtype);
+  const WholeModel whole_model(model);
+  std::vector<ModelTensor> tensors = model_tensors(whole_model.model(), options.dtype);
   if (!options.format->mtp) leave_out_mtp(tensors, setup.config);
   options.quantization = export_rules(config, pass.quantization, setup, tensors);
   if (options.quantization) {
@@ -312,7 +315,7 @@ ModelFolderReport export_model(const RunSession& session, const RunModel& descri
     if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
     if (options.quantization && loads_weights(config))
       options.quantization->block_scales = stored_block_scales(config.model.path);
-    if (whole) options.whole = pruned(merged(setup, whole), pruned_weights(model, section), section);
+    if (whole) options.whole = whole_model.rows(pruned(merged(setup, whole), pruned_weights(model, section), section));
     std::optional<UnitGatherer> units;
     if (pass.calibration != nullptr) {
       options.quantization->calibration = std::move(pass.calibration);
@@ -329,7 +332,7 @@ ModelFolderReport export_model(const RunSession& session, const RunModel& descri
     if (!options.card) options.card.emplace();
     options.card->source = config.run.folder;
     options.card->training = description.training;
-    report = save_model_folder(model, export_target(config), options);
+    report = save_model_folder(whole_model.model(), export_target(config), options);
   };
   distributed::with_whole_parameters(shared_parameters(setup), session.ranks(), save);
   return report;

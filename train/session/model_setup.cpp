@@ -174,7 +174,9 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   setup.model->set_mlp_tile_tokens(config->training.mlp_tile_tokens);
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
-  setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
+  nn::ParameterOptions of_adapters = parameter_options(config, device);
+  of_adapters.tensor = sharding.tensor;
+  setup.adapters = make_adapters(*setup.model, config, of_adapters);
   if (const ObjectiveEntry& objective = objective_of(*config); objective.extend != nullptr) {
     nn::ParameterOptions own = parameter_options(*config, device);
     own.sharding = sharding.sharding;

@@ -20,13 +20,13 @@ namespace {
 using testing::on_ranks;
 using testing::TempDir;
 
-struct Mesh {
+struct SliceMesh {
   int tensor = 1, shard = 1;
   [[nodiscard]] int ranks() const { return tensor * shard; }
 };
 
 // Norms of two rows; biases of query, key and value projections.
-nn::ModelConfig small_model() {
+nn::ModelConfig sliced_model() {
   return nn::parse_model_config(
       Json::parse(R"({"model_type": "qwen2", "vocab_size": 512, "hidden_size": 24, "intermediate_size": 20,
       "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 2,
@@ -35,13 +35,13 @@ nn::ModelConfig small_model() {
 }
 
 // The part of a training state that one rank holds; its values depend on names and places in the whole alone.
-struct State {
-  State(const Mesh& mesh, int rank) {
+struct SlicedState {
+  SlicedState(const SliceMesh& mesh, int rank) {
     nn::ParameterOptions options;
     options.dtype = DType::bf16;
     options.sharding = {rank / mesh.tensor, mesh.shard};
     options.tensor = {rank % mesh.tensor, mesh.tensor};
-    model = std::make_unique<nn::CausalLm>(small_model(), options);
+    model = std::make_unique<nn::CausalLm>(sliced_model(), options);
     model->initialize(7);
     optimizer = std::make_unique<nn::AdamW>(model->parameters(), nn::OptimizerOptions{.master_weights = true});
   }
@@ -75,15 +75,15 @@ bool is_part_of(const CheckpointTensor& part, const Tensor& whole) {
 }
 
 TEST(SlicedCheckpoint, AnyMeshLoadsAnyOtherBitForBit) {
-  const State whole({}, 0);
+  const SlicedState whole({}, 0);
   whole.fill();
   std::map<std::string, Tensor> expected;
   for (const CheckpointTensor& tensor : whole.tensors()) expected[tensor.name] = tensor.data;
-  const std::vector<Mesh> meshes = {{1, 1}, {2, 1}, {4, 1}, {1, 3}, {2, 3}, {4, 5}};
-  for (const Mesh& saved : meshes) {
+  const std::vector<SliceMesh> meshes = {{1, 1}, {2, 1}, {4, 1}, {1, 3}, {2, 3}, {4, 5}};
+  for (const SliceMesh& saved : meshes) {
     const TempDir folder;
     const auto errors = on_ranks(saved.ranks(), [&](distributed::ProcessGroup& group) {
-      const State state(saved, group.rank());
+      const SlicedState state(saved, group.rank());
       state.fill();
       (void)save_checkpoint(folder.path(), {.step = 3}, state.tensors(), &group);
     });
@@ -97,9 +97,9 @@ TEST(SlicedCheckpoint, AnyMeshLoadsAnyOtherBitForBit) {
       EXPECT_EQ(std::memcmp(read.raw_data(), values.raw_data(), values.nbytes()), 0)
           << name << ", saved by tensor " << saved.tensor << " x shard " << saved.shard;
     }
-    for (const Mesh& loaded : meshes)
+    for (const SliceMesh& loaded : meshes)
       for (int rank = 0; rank < loaded.ranks(); ++rank) {
-        const State part(loaded, rank);
+        const SlicedState part(loaded, rank);
         restore_training_tensors(reader, *part.model, *part.optimizer);
         for (const CheckpointTensor& tensor : part.tensors())
           EXPECT_TRUE(is_part_of(tensor, expected.at(tensor.name)))

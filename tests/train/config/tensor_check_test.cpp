@@ -31,11 +31,14 @@ TEST(TensorCheck, WhatNeedsWholeWeightsRefusesSlices) {
   EXPECT_THAT(
       reason({"--grpo.rewards=exact_match", "--grpo.max_completion_length=8"}),
       HasSubstr("parallel.tensor: 2 slices of the weights, but the objective grpo needs whole ones; set it to 1"));
-  EXPECT_THAT(reason({"--lora.rank=2"}), HasSubstr("adapters (lora) are not split yet"));
+  EXPECT_EQ(reason({"--lora.rank=2"}), "");
+  EXPECT_THAT(reason({"--lora.rank=2", "--lora.dora=true"}), HasSubstr("of adapters lora.base, lora.dora"));
   EXPECT_THAT(reason({"--optimizer.name=muon"}), HasSubstr("optimizer.name muon reads whole rows or matrices"));
   EXPECT_THAT(reason({"--optimizer.name=adamw_8bit"}), HasSubstr("optimizer.name adamw_8bit reads whole"));
   EXPECT_THAT(reason({"--recipe.name=qat_int8"}), HasSubstr("recipe.name qat_int8 quantizes or prunes whole rows"));
-  EXPECT_THAT(reason({"--export.format=hf", "--export.folder=somewhere"}), HasSubstr("with quench export"));
+  EXPECT_EQ(reason({"--export.format=hf", "--export.folder=somewhere"}), "");
+  EXPECT_THAT(reason({"--export.format=torchao", "--export.folder=somewhere", "--export.scheme=int8dyn_int4_g32"}),
+              HasSubstr("write the model from the checkpoint with quench export"));
 }
 
 }  // namespace
