@@ -125,7 +125,7 @@ TEST_F(TensorTraining, FamiliesTrainTheSame) {
 TEST_F(TensorTraining, AdaptersTrainTheSame) {
   expect_same_training("lora", 2, {"--parallel.tensor=2"}, {documents(), "--lora.rank=2"});
   expect_same_training("lora", 4, {"--parallel.tensor=2"}, {documents(), "--lora.rank=2"});
-  train(4, "lora", {documents(), "--lora.rank=2", "--parallel.tensor=4", "--training.steps=10"});  // goes on
+  train(4, "lora", {documents(), "--lora.rank=2", "--parallel.tensor=4", "--training.steps=10"});  // continues
 }
 
 // Activations between slices are rounded, and a scale is that of a slice.

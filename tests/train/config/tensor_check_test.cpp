@@ -16,14 +16,14 @@ std::string reason(std::vector<std::string> more) {
 }
 
 TEST(TensorCheck, ModelsThatDoNotDivideAreNamedWithTheirKey) {
-  EXPECT_EQ(reason({"--model.preset=llama3-8b"}), "");
+  EXPECT_EQ(reason({"--model.preset=llama-3-8b"}), "");
   EXPECT_THAT(
-      reason({"--model.preset=llama3-8b", "--model.vocab_size=128255"}),
+      reason({"--model.preset=llama-3-8b", "--model.vocab_size=128255"}),
       HasSubstr(
           "parallel.tensor: 2 slices of LlamaForCausalLM are not possible: vocab_size 128255 is not divisible by 2"));
-  EXPECT_THAT(reason({"--model.preset=llama3-8b", "--model.num_key_value_heads=1"}),
+  EXPECT_THAT(reason({"--model.preset=llama-3-8b", "--model.num_key_value_heads=1"}),
               HasSubstr("num_key_value_heads 1 is not divisible by 2"));
-  EXPECT_THAT(reason({"--model.preset=llama3-8b", "--model.intermediate_size=14337"}),
+  EXPECT_THAT(reason({"--model.preset=llama-3-8b", "--model.intermediate_size=14337"}),
               HasSubstr("intermediate_size 14337 is not divisible by 2"));
 }
 

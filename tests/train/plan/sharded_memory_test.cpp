@@ -72,5 +72,20 @@ TEST(ShardedMemory, PartsOfSequencesNeedActivationsOfTheirTokens) {
   EXPECT_GT(parts.time->exposed, whole.time->exposed + static_cast<double>(parts.context_bytes) / 300e9);
 }
 
+// Two processes hold a half of every layer each. A layer's tokens travel ten times under selective recompute: gathered
+// and summed twice in the forward pass, the same and gathered twice more in the backward pass; those of the embedding
+// and of the head's input each way.
+TEST(ShardedMemory, SlicesOfWeightsExchangeTheTokensOfEachLayer) {
+  const RunEstimate slices = planned("bf16", {"--parallel.tensor=2", "--training.global_batch_size=2"}),
+                    whole = planned("bf16", {"--training.micro_batch_size=1", "--training.global_batch_size=2"});
+  constexpr std::int64_t kDecoderLayers = 8, kOfOthers = 8192 * 4096 * 2;  // half of the tokens, in bf16
+  const auto expected = static_cast<double>((10 * kDecoderLayers + 4) * kOfOthers);
+  EXPECT_NEAR(static_cast<double>(slices.context_bytes), expected, 1e-3 * expected);
+  EXPECT_EQ(slices.gather_bytes, 0);
+  EXPECT_LT(slices.device.peak, whole.device.peak);
+  ASSERT_TRUE(slices.time && whole.time);
+  EXPECT_GT(slices.time->exposed, static_cast<double>(slices.context_bytes) / 450e9);
+}
+
 }  // namespace
 }  // namespace quench
