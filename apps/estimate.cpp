@@ -101,7 +101,8 @@ void add_estimate_verb(const Command& app) {
       "CONFIG may also be the name of a model: quench estimate llama-3.1-8b --gpu H100. Nothing has to be downloaded:\n"
       "--model.preset takes the place of model.path.\n"
       "--gpu plans a run on an RTX 3090, 4090 or 5090, A100 (40GB or 80GB), L40S, H100, H200 or B200.\n"
-      "--max-seq-len finds the longest data.seq_len that fits, and what grows with it; --max-model the largest embedded\n"
+      "--max-seq-len finds the longest data.seq_len that fits, and what grows with it; --max-model the largest "
+      "embedded\n"
       "model that fits in place of the config's own.\n"
       "--memory-limit 24GB compares with a GPU of that size, 1 GiB of it for the CUDA context and libraries.\n"
       "--device cuda plans a GPU run on a machine without a GPU too; --world-size plans rank 0 of N processes,\n"
@@ -119,9 +120,9 @@ void add_estimate_verb(const Command& app) {
                     "--max-seq-len and --max-model are two searches: give one of them");
     const Device device = planned_device(arguments);
     if (arguments.max_model)
-      return print_limit(largest_model([&](std::string_view name) { return config_of_model(arguments, name); }, device,
-                                       cluster),
-                         arguments.json);
+      return print_limit(
+          largest_model([&](std::string_view name) { return config_of_model(arguments, name); }, device, cluster),
+          arguments.json);
     RunConfig config = planned_config(arguments, model);
     set_ranks(config, arguments.world_size.value_or(1));
     if (arguments.max_seq_len) return print_limit(longest_sequence(config, device, cluster), arguments.json);

@@ -2,8 +2,9 @@
 
 namespace quench::autograd {
 
-ActivationPolicy::ActivationPolicy(std::int64_t layers, std::int64_t offloaded, std::int64_t recomputed)
-    : of_layer_(static_cast<std::size_t>(layers), SavePolicy::keep) {
+ActivationPolicy::ActivationPolicy(std::int64_t layers, std::int64_t offloaded, std::int64_t recomputed,
+                                   std::int64_t attention)
+    : of_layer_(static_cast<std::size_t>(layers), SavePolicy::keep), attention_(std::min(attention, layers)) {
   mark(offloaded, SavePolicy::offload);
   mark(recomputed, SavePolicy::recompute);
 }

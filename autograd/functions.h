@@ -84,7 +84,7 @@ struct KeyRows {
 
 // Causal attention within each sequence over the last `window` keys (0: all); [N, heads*head_dim]. `soft_cap`:
 // AttentionArgs::soft_cap. `keys`: rows of qkv in their order if undefined. `sinks`, if defined: [heads],
-// AttentionArgs::sinks.
+// AttentionArgs::sinks. In a region that keeps it, computed once (autograd/regions/kept_values.h).
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
                    std::int64_t window = 0, float soft_cap = 0.0f, const KeyRows& keys = {}, const Weight& sinks = {});
 

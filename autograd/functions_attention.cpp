@@ -1,6 +1,7 @@
 #include <array>
 
 #include "autograd/functions.h"
+#include "autograd/regions/kept_values.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/experts/token_permutation.h"
 #include "core/ops/rope.h"
@@ -133,25 +134,32 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
   const Tensor in = qkv.value();
   const std::int64_t tokens = in.size(0);
   const Shape heads_shape{tokens, layout.heads, layout.head_dim};
-  Variable out(Tensor::empty({tokens, layout.heads * layout.head_dim}, in.dtype(), in.device()));
-  const bool keep = Tape::current() != nullptr && (qkv.requires_grad() || sinks.requires_grad());
   const Tensor sink_scores = as_f32(sinks);
-  const Tensor lse = keep ? Tensor::empty({layout.heads, tokens}, DType::f32, in.device()) : Tensor();
-  const KeyValues read = read_key_values(in, layout, keys);
-  quench::attention({.q = query_view(in, layout),
-                     .k = read.k,
-                     .v = read.v,
-                     .out = out.value().view(heads_shape),
-                     .lse = lse,
-                     .sequences = sequences,
-                     .window = window,
-                     .scale = scale,
-                     .soft_cap = soft_cap,
-                     .sinks = sink_scores});
+  KeptValues* kept = KeptValues::current();
+  const bool keep = kept != nullptr || (Tape::current() != nullptr && (qkv.requires_grad() || sinks.requires_grad()));
+  const auto compute = [&] {
+    const Tensor result = Tensor::empty({tokens, layout.heads * layout.head_dim}, in.dtype(), in.device());
+    const Tensor sums = keep ? Tensor::empty({layout.heads, tokens}, DType::f32, in.device()) : Tensor();
+    const KeyValues read = read_key_values(in, layout, keys);
+    quench::attention({.q = query_view(in, layout),
+                       .k = read.k,
+                       .v = read.v,
+                       .out = result.view(heads_shape),
+                       .lse = sums,
+                       .sequences = sequences,
+                       .window = window,
+                       .scale = scale,
+                       .soft_cap = soft_cap,
+                       .sinks = sink_scores});
+    if (kept != nullptr) kept->keep(result, sums);
+    return std::pair(result, sums);
+  };
+  const auto [value, lse] = kept != nullptr && kept->replays() ? kept->take() : compute();
+  Variable out(value);
 
   const bool recorded = Tape::record("attention", {qkv, sinks}, std::array{&out}, [&] {
     return
-        [in, layout, heads_shape, lse, scale, window, soft_cap, keys, sink_scores, result = out.value(),
+        [in, layout, heads_shape, lse = lse, scale, window, soft_cap, keys, sink_scores, result = out.value(),
          kept = std::move(sequences), dqkv = qkv.gradient(), dsinks_of = sinks.gradient(), dout_of = out.gradient()] {
           const MemoryScope backward_scope(MemoryCategory::activations);
           const Tensor dx = Tensor::empty_like(in);

@@ -36,8 +36,8 @@ struct ConfigArguments {
 };
 
 // Takes --device, --memory-limit, --json, --quiet, --world-size, --node-size, --network, --gpu, --max-seq-len and
-// --max-model; split_arguments (train/config/override.h) the rest, whose first word is the config. Throws bad_config without a config, HelpRequest
-// for --help.
+// --max-model; split_arguments (train/config/override.h) the rest, whose first word is the config. Throws bad_config
+// without a config, HelpRequest for --help.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
 

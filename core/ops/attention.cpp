@@ -93,8 +93,8 @@ struct KnownLength {
   }
 };
 
-// Of a GPU's backward kernels in bf16 (cuDNN): dq in f32, and where query heads share key heads dk and dv of every
-// query head.
+// Workspace of backward kernels in bf16 on a GPU (cuDNN): dq in f32, and where query heads share key heads dk and dv of
+// every query head.
 Tensor planned_workspace(const AttentionBackwardArgs& args) {
   if (PlannedDevice::current() != DeviceType::cuda || args.q.dtype() != DType::bf16 || args.soft_cap != 0.0f) return {};
   const MemoryScope scope(MemoryCategory::workspace);

@@ -26,7 +26,8 @@ using PairRegion =
 
 // Outputs of a region under full recompute.
 std::pair<Variable, Variable> recomputed_pair(const PairRegion& region, std::vector<Variable> inputs,
-                                              const ForwardContext& context) {
+                                              const ForwardContext& context,
+                                              const autograd::RecomputeOptions& options = {}) {
   auto outputs = autograd::recompute(
       [region, context = context](const std::vector<Variable>& in) mutable {
         auto [stream, update] = region(in, context);
@@ -34,7 +35,7 @@ std::pair<Variable, Variable> recomputed_pair(const PairRegion& region, std::vec
         context.layer_value_unread = true;
         return std::vector<Variable>{stream, update};
       },
-      std::move(inputs));
+      std::move(inputs), options);
   return {outputs[0], outputs[1]};
 }
 
@@ -127,7 +128,8 @@ CausalLm::Pair CausalLm::run_layer(std::size_t index, Variable residual, Variabl
   residual = delta = Variable();
   return recomputed_pair([&layer](const std::vector<Variable>& in,
                                   const ForwardContext& of) { return layer.forward(in[0], Variable(), of); },
-                         {std::move(input)}, context);
+                         {std::move(input)}, context,
+                         {.keeps_attention = context.activations.keeps_attention(static_cast<std::int64_t>(index))});
 }
 
 CausalLm::Pair CausalLm::run_mtp(const MtpLayer& layer, const Variable& embedding, const Variable& hidden,

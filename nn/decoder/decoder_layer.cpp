@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "autograd/functions.h"
-#include "autograd/row_tiles.h"
+#include "autograd/regions/row_tiles.h"
 #include "autograd/tensor_parallel.h"
 #include "core/memory/memory_part.h"
 

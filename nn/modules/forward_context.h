@@ -62,8 +62,8 @@ struct ForwardContext {
   ExpertLoad* expert_load = nullptr;
   // Rows that expert_load and router_terms count (autograd::select_tokens()): no padding. Without pairs: all.
   autograd::TokenPermutation counted_rows;
-  // Tokens of a tile of feed-forward parts, which then save their input alone (autograd/row_tiles.h); 0: whole. Not
-  // where router_terms are wanted.
+  // Tokens of a tile of feed-forward parts, which then save their input alone (autograd/regions/row_tiles.h); 0: whole.
+  // Not where router_terms are wanted.
   std::int64_t mlp_tile_tokens = 0;
   // In the recompute of a layer, whose value nothing reads.
   bool layer_value_unread = false;

@@ -20,8 +20,14 @@ void check_tokens(Checker& checker) {
 void check_saved(Checker& checker) {
   using enum TrainingSection::ActivationCheckpoint;
   const TrainingSection& training = checker.config().training;
-  if (!checker.usable({"training.offload_layers", "training.recompute_mlp_layers", "training.activation_checkpoint"}))
+  if (!checker.usable({"training.offload_layers", "training.recompute_mlp_layers", "training.activation_checkpoint",
+                       "training.keep_attention_layers"}))
     return;
+  if (training.keep_attention_layers > 0 && training.activation_checkpoint != full)
+    checker.report("training.keep_attention_layers",
+                   "{}, but attention is computed again under training.activation_checkpoint \"full\" alone; set that, "
+                   "or keep_attention_layers to 0",
+                   training.keep_attention_layers);
   if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == full)
     checker.report("training.recompute_mlp_layers",
                    "{}, but training.activation_checkpoint \"full\" recomputes whole layers; set recompute_mlp_layers "

@@ -118,9 +118,10 @@ struct TrainingSection {
   std::int64_t offload_layers = 0;    // largest saved activation offloaded to host memory
   // The same activation recomputed, under selective recompute.
   std::int64_t recompute_mlp_layers = 0;
-  std::int64_t mlp_tile_tokens = 0;  // tokens of a tile of the feed-forward part; 0: whole
-  std::int64_t threads = 0;          // per rank; 0: all available to the process
-  std::string memory_limit;          // limit of each GPU (core/memory/memory_limit.h); empty: none
+  std::int64_t keep_attention_layers = 0;  // results of attention saved under full recompute
+  std::int64_t mlp_tile_tokens = 0;        // tokens of a tile of the feed-forward part; 0: whole
+  std::int64_t threads = 0;                // per rank; 0: all available to the process
+  std::string memory_limit;                // limit of each GPU (core/memory/memory_limit.h); empty: none
   // MoE auxiliary losses (core/ops/experts/router.h), means over layers and tokens.
   std::optional<double> router_balance_loss;  // unset: from config.json
   double router_z_loss = 0;

@@ -91,6 +91,10 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   work.attention_flops_per_token =
       model.training_flops_per_token(config.data.seq_len) - model.training_flops_per_token(0);
   if (config.training.activation_checkpoint == TrainingSection::ActivationCheckpoint::full) work.recomputed = 1;
+  const autograd::ActivationPolicy policy = activation_policy(config, model);
+  if (policy.layers() > 0)
+    work.kept_attention =
+        work.recomputed * static_cast<double>(policy.kept_attention()) / static_cast<double>(policy.layers());
   // Slices of the weights do their part of the work of each token.
   work.tokens = static_cast<double>(micro_batch_tokens(config) * micro_batches) / static_cast<double>(e.mesh.tensor);
   add_activation_work(model, e.flops_per_token, work.tokens, work);
@@ -117,7 +121,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   // Gate and up projection of the layers that compute their output again.
   double width = 0;
   for (const nn::BlockSpec& block : model.blocks) width += static_cast<double>(block.feed_forward.active_width());
-  const std::int64_t again = activation_policy(config, model).count(autograd::SavePolicy::recompute);
+  const std::int64_t again = policy.count(autograd::SavePolicy::recompute);
   work.recomputed_products = 2 * 2 * static_cast<double>(model.hidden_size) * width * static_cast<double>(again) /
                              static_cast<double>(std::max<std::int64_t>(1, model.num_hidden_layers));
   // Tiles repeat all three products, under full recompute as part of their layer.

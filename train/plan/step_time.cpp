@@ -99,7 +99,7 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
   // MLPs are converted with other layers.
   time.products += work.tokens * work.recomputed_products /
                    (work.flops_per_token.float8 > 0 && rates.float8_flops > 0 ? rates.float8_flops : rates.bf16_flops);
-  time.attention = work.tokens * again * attention / attention_rate;
+  time.attention = work.tokens * (again - work.kept_attention / 3) * attention / attention_rate;
   time.passes = (work.activation_bytes * again + work.base_bytes) / rates.memory_bytes;
   time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kHostLinkBytes);
   time.second_model = second_model_seconds(rates, work);

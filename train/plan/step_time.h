@@ -62,6 +62,7 @@ struct StepWork {
   double micro_batches = 1;
   double exchange_bytes = 0;  // expert-parallel all-to-all, sent by a rank
   std::int64_t exchange_ranks = 1;
+  double kept_attention = 0;       // share of the layers that do not compute attention again
   double recomputed_products = 0;  // FLOPs a token of GEMMs that are recomputed alone (recompute_mlp_layers)
   bool narrow_heads = false;
   double first_bytes = 0;  // all-gathered before any computation, per rank

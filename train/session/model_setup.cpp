@@ -216,7 +216,7 @@ autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::
   const std::int64_t layers = model.num_hidden_layers;
   const std::int64_t offloaded = std::min(training.offload_layers, layers);
   const std::int64_t recomputed = std::min(training.recompute_mlp_layers, layers);
-  return {layers, offloaded, recomputed};
+  return {layers, offloaded, recomputed, std::min(training.keep_attention_layers, layers)};
 }
 
 RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model) {

@@ -63,10 +63,10 @@ std::string to_string(const LargestModel& ladder) {
   text += fmt::format("\n{:<26}{:>20}{:>14}\n", "embedded model", "parameters", "peak, GiB");
   for (const ModelRung& rung : ladder.rungs)
     text += fmt::format("{:<26}{:>20}{}\n", rung.name, format_count(rung.parameters),
-                        rung.estimate ? fmt::format("{:>14.1f}  {}",
-                                                    static_cast<double>(rung.estimate->total_bytes) / (1 << 30),
-                                                    rung.estimate->fits() ? "fits" : "does not fit")
-                                      : fmt::format("{:>14}  {}", "", rung.fault));
+                        rung.estimate
+                            ? fmt::format("{:>14.1f}  {}", static_cast<double>(rung.estimate->total_bytes) / (1 << 30),
+                                          rung.estimate->fits() ? "fits" : "does not fit")
+                            : fmt::format("{:>14}  {}", "", rung.fault));
   if (largest != nullptr) text += fmt::format("\nthe run with {}\n\n{}", largest->name, to_string(*largest->estimate));
   return text;
 }

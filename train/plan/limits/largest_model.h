@@ -1,6 +1,6 @@
 #pragma once
-// Largest model of a run: the embedded model with the most parameters whose estimate (train/plan/estimate.h) fits device
-// and host memory in place of the config's own, everything else of the config unchanged.
+// Largest model of a run: the embedded model with the most parameters whose estimate (train/plan/estimate.h) fits
+// device and host memory in place of the config's own, everything else of the config unchanged.
 
 #include <cstdint>
 #include <functional>

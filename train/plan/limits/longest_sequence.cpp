@@ -81,9 +81,10 @@ LongestSequence longest_sequence(const RunConfig& config, Device target, const C
   for (const std::int64_t unit : {kUnit, kShortUnit}) {
     longest.unit = std::lcm(unit, parts);
     const RunEstimate shortest = search.estimate(longest.unit);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, shortest.available_bytes.has_value(),
-                    "--max-seq-len: the memory of {} is unknown; name a GPU (--gpu H100) or a size (--memory-limit 80GB)",
-                    target.to_string());
+    QUENCH_CHECK_AS(
+        ErrorCode::bad_config, shortest.available_bytes.has_value(),
+        "--max-seq-len: the memory of {} is unknown; name a GPU (--gpu H100) or a size (--memory-limit 80GB)",
+        target.to_string());
     if (shortest.fits() || unit == kShortUnit) break;
   }
   longest.tokens = search.largest(longest.unit);
@@ -105,9 +106,10 @@ std::string to_string(const LongestSequence& longest) {
     text += fmt::format("one step longer  {} tokens would take {}\n", format_count(longest.tokens + longest.unit),
                         use(*longest.next, host));
   if (longest.tokens > longest.model_positions)
-    text += fmt::format("the model        has {} positions: a longer run needs model.rope_scaling, or "
-                        "model.max_position_embeddings\n",
-                        format_count(longest.model_positions));
+    text += fmt::format(
+        "the model        has {} positions: a longer run needs model.rope_scaling, or "
+        "model.max_position_embeddings\n",
+        format_count(longest.model_positions));
   if (!longest.holders.empty()) text += "\nholders at the peak        MiB   KiB a further token\n";
   for (const HolderGrowth& holder : longest.holders)
     text += fmt::format("  {:<26}{:>12.1f}{:>12.2f}\n", holder.name, static_cast<double>(holder.bytes) / (1 << 20),

@@ -1,6 +1,6 @@
 #pragma once
-// Longest sequence of a run: the largest data.seq_len whose estimate (train/plan/estimate.h) fits device and host memory,
-// everything else of the config unchanged.
+// Longest sequence of a run: the largest data.seq_len whose estimate (train/plan/estimate.h) fits device and host
+// memory, everything else of the config unchanged.
 
 #include <cstdint>
 #include <optional>
@@ -21,11 +21,11 @@ struct HolderGrowth {
 
 struct LongestSequence {
   std::int64_t tokens = 0;
-  std::int64_t unit = 0;               // lengths are multiples of this
-  std::int64_t model_positions = 0;    // context length of the model; a longer run has to extend it
-  RunEstimate estimate;                // of the run with `tokens`
-  std::optional<RunEstimate> next;     // with one unit more, which does not fit; nullopt: a pass can count no more
-  std::vector<HolderGrowth> holders;   // fastest growing first
+  std::int64_t unit = 0;              // lengths are multiples of this
+  std::int64_t model_positions = 0;   // context length of the model; a longer run has to extend it
+  RunEstimate estimate;               // the run with `tokens`
+  std::optional<RunEstimate> next;    // with one unit more, which does not fit; nullopt: a pass can count no more
+  std::vector<HolderGrowth> holders;  // fastest growing first
 };
 
 // Multiples of 1,024 tokens, or of 64 where those do not fit; both of what parallel.context divides. Throws bad_config

@@ -1,4 +1,4 @@
-#include "autograd/row_tiles.h"
+#include "autograd/regions/row_tiles.h"
 
 #include <algorithm>
 #include <array>

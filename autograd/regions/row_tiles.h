@@ -14,16 +14,15 @@ namespace quench::autograd {
 using RowRegion = std::function<Variable(const Variable& x, std::int64_t first, bool again)>;
 
 struct RowTiling {
-  std::int64_t rows = 0;  // of a tile, at least 1; the last one may have fewer
+  std::int64_t rows = 0;  // rows of a tile, at least 1; the last one may have fewer
   // False if the value has no reader: it is left out (Variable::value() throws), and only the first tile is computed.
   bool value_needed = true;
 };
 
 // region(x), [N,M] of x [N,K], N > 0, without saved intermediates: x is saved, and the backward pass reruns `region`
-// tile by tile from the first on. Gradients of parameters accumulate in that order, in their dtype, as over
-// micro-batches; the gradient of x has the bits of whole rows where the region's kernels have them. `region` must be a
-// pure function of its rows and parameters, with keyed random draws: the pass of tile i is that of the tape + i * 2^20
-// (Tape::current_pass()).
+// tile by tile from the first on, with the bits of the region called with the tile's rows. Gradients of parameters
+// accumulate in that order, in their dtype, as over micro-batches. `region` must be a pure function of its rows and
+// parameters, with keyed random draws: the pass of tile i is that of the tape + i * 2^20 (Tape::current_pass()).
 Variable in_row_tiles(const RowRegion& region, const Variable& x, const RowTiling& tiling);
 
 }  // namespace quench::autograd
