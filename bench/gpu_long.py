@@ -3,7 +3,10 @@
 
   bench/gpu_long.py --task qlora --lengths 32768:3,131072:2,393216:1 --json long.json
 
-Shapes of bench/workloads/8b.json with random weights and tokens. LENGTH:STEPS, or LENGTH:STEPS:OFFLOADED for a number of
+  bench/gpu_long.py --task full8 --model qwen3-30b-a3b --layers 48 --lengths 4096:6,32768:3 --ways away
+
+Shapes of bench/workloads/8b.json, or of a model of configs/models, with random weights and tokens. Tasks: qlora, lora, full
+(bf16 AdamW state, 30% of it in host memory), full8 (8-bit AdamW state in host memory, streamed through the GPU). LENGTH:STEPS, or LENGTH:STEPS:OFFLOADED for a number of
 layers whose inputs are in host memory (all without). --ways names what is run at each length:
   whole    activation_checkpoint full alone
   tiles    with feed-forward tiles of --tile tokens
@@ -22,11 +25,14 @@ from gpu_common import BENCH, BenchError, Shape, load_run_config, program_enviro
 from gpu_common import write_random_tokens
 from gpu_training import GIB, attempt, workload_parser
 
-TASKS = {"qlora": dict(rank=16, alpha=32, base="nf4"), "lora": dict(rank=16, alpha=32, base="dense"), "full": None}
+TASKS = {"qlora": dict(rank=16, alpha=32, base="nf4"), "lora": dict(rank=16, alpha=32, base="dense"), "full": None,
+         "full8": None}
 
 
 def config_of(args, length, steps, way, offloaded):
     config = load_run_config(BENCH / "workloads" / "8b.json")
+    if args.model:
+        config["model"] = json.loads((BENCH.parent / "configs" / "models" / f"{args.model}.json").read_text())
     config["model"] |= dict(num_hidden_layers=args.layers, max_position_embeddings=length)
     config["data"]["seq_len"] = length
     config["training"] |= dict(steps=steps, micro_batch_size=1, global_batch_size=args.accumulate, activation_checkpoint="full")
@@ -40,6 +46,8 @@ def config_of(args, length, steps, way, offloaded):
         config["lora"] = dict(lora)
         config["optimizer"] = dict(lr=1e-4, betas=[0.9, 0.95], weight_decay=0.0)
         del config["training"]["master_dtype"], config["training"]["grad_dtype"]
+    if args.task == "full8":
+        config["optimizer"] |= dict(name="adamw_8bit", offload_ratio=1, offload_streamed=True)
     return config
 
 
@@ -107,6 +115,7 @@ def main():
     parser.add_argument("--task", choices=TASKS, default="qlora")
     parser.add_argument("--lengths", default="32768:3,131072:2")
     parser.add_argument("--ways", default="whole,tiles,away,kept")
+    parser.add_argument("--model", help="name in configs/models; default: the 8B of bench/workloads")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--tile", type=int, default=8192)
     parser.add_argument("--accumulate", type=int, default=1, help="micro-batches of a step")
