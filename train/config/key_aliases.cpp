@@ -106,6 +106,8 @@ constexpr ForeignKey kForeignKeys[] = {
     {"use_gradient_checkpointing", "training.activation_checkpoint", ""},
     {"activation_offloading", "training.offload_layers", "a number of layers"},
     {"enable_activation_offloading", "training.offload_layers", "a number of layers"},
+    {"tiled_mlp", "training.mlp_tile_tokens", "tokens of a tile"},
+    {"tiled_mlp_num_shards", "training.mlp_tile_tokens", "tokens of a tile, not a number of tiles"},
     {"num_output_chunks", "training.loss_chunk_size", "rows of a chunk, not a number of chunks"},
     {"lr_scheduler", "lr_schedule.name", ""},
     {"evals_per_epoch", "evaluation.interval", "a number of steps"},
