@@ -22,4 +22,15 @@ void ActivationPolicy::mark(std::int64_t wanted, SavePolicy as) {
   }
 }
 
+bool ActivationPolicy::keeps_attention(std::int64_t layer) const noexcept {
+  if (layer < 0 || layer >= layers()) return false;
+  // Layers of the same kind, offloaded or not, and how many of these keep.
+  const bool away = of(layer) == SavePolicy::offload;
+  const std::int64_t offloaded = count(SavePolicy::offload), first = std::min(attention_, offloaded);
+  const std::int64_t kind = away ? offloaded : layers() - offloaded, kept = away ? first : attention_ - first;
+  std::int64_t number = 0;  // index within the kind
+  for (std::int64_t i = 0; i < layer; ++i) number += (of(i) == SavePolicy::offload) == away ? 1 : 0;
+  return number * kept % kind < kept;
+}
+
 }  // namespace quench::autograd

@@ -78,5 +78,25 @@ TEST(ActivationPolicy, UnknownLayersKeepTheirInput) {
   EXPECT_EQ(all.of(2), SavePolicy::keep);
 }
 
+// Offloaded layers keep it first, whose memory is the host's.
+TEST(ActivationPolicy, KeepsAttentionOfOffloadedLayersFirst) {
+  for (const std::int64_t layers : {1, 5, 8, 32})
+    for (std::int64_t away = 0; away <= layers; ++away)
+      for (std::int64_t wanted = 0; wanted <= layers + 2; ++wanted) {
+        const ActivationPolicy plan(layers, away, 0, wanted);
+        std::int64_t kept = 0, of_offloaded = 0;
+        for (std::int64_t layer = 0; layer < layers; ++layer) {
+          if (!plan.keeps_attention(layer)) continue;
+          ++kept;
+          of_offloaded += plan.of(layer) == SavePolicy::offload ? 1 : 0;
+        }
+        EXPECT_EQ(kept, std::min(wanted, layers));
+        EXPECT_EQ(kept, plan.kept_attention());
+        EXPECT_EQ(of_offloaded, std::min(kept, away));
+        EXPECT_FALSE(plan.keeps_attention(-1));
+        EXPECT_FALSE(plan.keeps_attention(layers));
+      }
+}
+
 }  // namespace
 }  // namespace quench::autograd

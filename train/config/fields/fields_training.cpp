@@ -108,10 +108,11 @@ void add_training_fields(Fields& fields) {
             free,
             "With activation_checkpoint selective: layers, evenly spaced among those not offloaded, that recompute the "
             "SwiGLU input with its GEMM.");
-  add_field(fields, "training.keep_attention_layers", QUENCH_MEMBER(training.keep_attention_layers),
-            between(0, 1 << 20), free,
-            "With activation_checkpoint full: layers, evenly spaced, that save the result of attention next to their "
-            "input, and do not compute it again; in host memory in layers of offload_layers.");
+  add_field(
+      fields, "training.keep_attention_layers", QUENCH_MEMBER(training.keep_attention_layers), between(0, 1 << 20),
+      free,
+      "With activation_checkpoint full: layers, evenly spaced among those of offload_layers first, that save the "
+      "result of attention next to their input, and do not compute it again; of offloaded layers in host memory.");
   add_field(
       fields, "training.mlp_tile_tokens", QUENCH_MEMBER(training.mlp_tile_tokens), between(0, 1 << 30), free,
       "Long sequences: tokens, a multiple of 128, at a time in the feed-forward part, which saves its input alone "
