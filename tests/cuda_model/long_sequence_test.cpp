@@ -84,7 +84,16 @@ TEST(CudaLongSequences, TilesHaveTheLossesOfTheWhole) {
 // Whole, tiled, and tiled with inputs in host memory: the peak falls as planned.
 TEST(CudaLongSequences, PeaksAreThoseOfTheEstimate) {
   const TinyRun tiny;
-  const std::vector<std::string> base{"--model.hidden_size=512",
+  // One document: rows are single sequences, as the estimate has them.
+  const std::filesystem::path data = tiny.folder("document.bin");
+  ShardWriter writer(data, {.vocab_size = 64, .eos_id = 0});
+  std::vector<std::int32_t> tokens(5 * 8 * 4096);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(1 + i * i % 63);
+  writer.append(tokens);
+  writer.end_document();
+  writer.finish();
+  const std::vector<std::string> base{"--data.train=" + data.string(),
+                                      "--model.hidden_size=512",
                                       "--model.intermediate_size=4096",
                                       "--model.num_hidden_layers=8",
                                       "--model.num_attention_heads=8",
