@@ -103,9 +103,10 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   work.update_bytes = 2 * static_cast<double>(snapshot_bytes(state));
   for (const nn::Parameter* parameter : setup.model->parameters())
     if (parameter->variable.requires_grad())
-      work.update_bytes += 2.0 * static_cast<double>(parameter->variable.value().numel()) *
-                           static_cast<double>(byte_size(e.ranks > 1 ? config.parallel.reduce_dtype
-                                                                     : config.training.grad_dtype.value_or(e.dtype)));
+      work.update_bytes +=
+          2.0 * static_cast<double>(parameter->variable.value().numel()) *
+          static_cast<double>(byte_size(e.ranks > e.mesh.tensor ? config.parallel.reduce_dtype
+                                                                : config.training.grad_dtype.value_or(e.dtype)));
   // The embedding is all-gathered first, its gradient reduced last.
   const std::int64_t copy = std::max<std::int64_t>(e.mesh.copy(), 1);
   const double sent = static_cast<double>(model.vocab_size / e.mesh.tensor * model.hidden_size * (copy - 1)) /

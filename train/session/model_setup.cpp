@@ -48,7 +48,7 @@ std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
 nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
   const ParallelSection& parallel = config.parallel;
   const bool single = accumulation_steps(config, parallel.data_ranks()) == 1 &&
-                      (parallel.ranks == 1 || parallel.reduce_dtype == DType::bf16);
+                      (parallel.ranks == parallel.tensor || parallel.reduce_dtype == DType::bf16);
   nn::ParameterOptions options;
   options.dtype = config.training.dtype;
   options.grad_dtype = config.training.grad_dtype.value_or(single ? config.training.dtype : DType::f32);

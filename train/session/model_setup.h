@@ -31,7 +31,7 @@ struct ModelSetup {
 [[nodiscard]] nn::ModelConfig resolve_model_config(const ModelSection& section);
 
 // Parameter and gradient dtypes. Gradients default to f32; bf16 for bf16 parameters without accumulation in one process
-// (or with bf16 reduction over several), where bf16 loses nothing.
+// or on slices of one copy (or with bf16 reduction over several), where bf16 loses nothing.
 [[nodiscard]] nn::ParameterOptions parameter_options(const RunConfig& config, Device device);
 
 // resolve_model_config() with the MTP layers that the run trains.
