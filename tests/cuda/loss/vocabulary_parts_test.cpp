@@ -27,7 +27,8 @@ TEST(CudaVocabularyParts, LossesAndGradientsMatchTheCpu) {
             return out;
           };
           const Tensor own = statistics_on({}), on_gpu = statistics_on(kPartsGpu);
-          EXPECT_TRUE(matches(on_gpu, own, 2e-6, 1e-6));
+          // Both add the exponentials in f32, each in its order.
+          EXPECT_TRUE(matches(on_gpu, own, 2e-6 + 1.5e-10 * static_cast<double>(width), 1e-6));
           // The other parts have the same logits, and no label.
           const Tensor all = Tensor::empty({parts * n, kLogitsStatistics}, DType::f32);
           for (std::int64_t i = 0; i < parts; ++i) {
