@@ -13,6 +13,7 @@ namespace quench::autograd {
 // pass, which repeats the call that made the value.
 using RowRegion = std::function<Variable(const Variable& x, std::int64_t first, bool again)>;
 
+// Size of the tiles, and readers of the value.
 struct RowTiling {
   std::int64_t rows = 0;  // rows of a tile, at least 1; the last one may have fewer
   // False if the value has no reader: it is left out (Variable::value() throws), and only the first tile is computed.

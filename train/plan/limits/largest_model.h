@@ -21,6 +21,7 @@ struct ModelRung {
   std::string fault;                    // then: why
 };
 
+// The ladder down to its answer.
 struct LargestModel {
   std::vector<ModelRung> rungs;  // largest first, down to the first that fits
   // nullptr if none fits.
@@ -33,6 +34,7 @@ using ConfigOfModel = std::function<RunConfig(std::string_view model)>;
 // Throws bad_config if the memory is unknown.
 [[nodiscard]] LargestModel largest_model(const ConfigOfModel& config_of, Device target, const Cluster& cluster = {});
 
+// The model, the ladder and the run's estimate.
 [[nodiscard]] std::string to_string(const LargestModel& ladder);
 // The estimate of the largest model, or null, under "estimate".
 [[nodiscard]] Json to_json(const LargestModel& ladder);

@@ -19,6 +19,7 @@ struct HolderGrowth {
   double bytes_per_token = 0;  // mean over the second half of that length
 };
 
+// Length, and the runs at it and one unit beyond.
 struct LongestSequence {
   std::int64_t tokens = 0;
   std::int64_t unit = 0;              // lengths are multiples of this
@@ -32,6 +33,7 @@ struct LongestSequence {
 // if the memory is unknown, out_of_memory with the table if the shortest sequence does not fit.
 [[nodiscard]] LongestSequence longest_sequence(const RunConfig& config, Device target, const Cluster& cluster = {});
 
+// Length, growth by holder and the run's estimate.
 [[nodiscard]] std::string to_string(const LongestSequence& longest);
 // With the estimate under "estimate".
 [[nodiscard]] Json to_json(const LongestSequence& longest);
