@@ -132,8 +132,7 @@ TEST(CudaAttention, PackedDocumentsOnCudnn) {
 TEST(CudaAttention, LastQueriesOfLongSequences) {
   Generator random(16);
   const Calls backward("attention_backward.cudnn");
-  AttentionRun(random, {.heads = 4, .kv_heads = 2, .lengths = {{1024, 3072}, {72, 200}, {2048, 3072}}})
-      .check();
+  AttentionRun(random, {.heads = 4, .kv_heads = 2, .lengths = {{1024, 3072}, {72, 200}, {2048, 3072}}}).check();
   EXPECT_EQ(backward.count(), kCudnn);
 }
 

@@ -40,7 +40,7 @@ HeadStrides strides_of(const Tensor& t) {
 struct Operand {
   AttentionOperand id;
   const Tensor* tensor;
-  bool own = false;  // of one uniform sequence: its rows alone
+  bool own = false;  // holds the rows of its uniform sequence alone
   [[nodiscard]] bool of_keys() const { return id == kK || id == kV || id == kDk || id == kDv; }
   // In elements; a packed lse row holds all heads.
   [[nodiscard]] std::int64_t row() const { return id == kLse ? tensor->size(0) : tensor->stride(0); }
