@@ -128,7 +128,7 @@ TEST(CudaAttention, PackedDocumentsOnCudnn) {
     }
 }
 
-// Lengths of whole steps of 1,024: two passes on dense operands in the backward pass, beside sequences of one pass.
+// Lengths of whole steps of 1,024: two passes on dense operands in the backward pass, next to sequences of one pass.
 TEST(CudaAttention, LastQueriesOfLongSequences) {
   Generator random(16);
   const Calls backward("attention_backward.cudnn");

@@ -36,9 +36,5 @@ struct RowRange {
   std::int64_t begin, length;
 };
 void clear_rows(const Tensor& x, std::span<const RowRange> rows, const Tensor& lse = {}, const LseLayout& at = {});
-// out += x: bf16 [N,heads,D], both with addresses and strides of 16 bytes; sum in f32, one rounding.
-void add_rows(const Tensor& x, const Tensor& out);
-// f32 [heads,length] from rows of the log-sum-exps of packed sequences, which lie as [N,heads].
-[[nodiscard]] Tensor packed_lse_rows(const Tensor& lse, std::int64_t begin, std::int64_t length);
 
 }  // namespace quench::cuda

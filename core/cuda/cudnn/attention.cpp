@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/common/cuda_error.h"
 #include "core/cuda/common/device_table.h"
 #include "core/cuda/cudnn/attention_graph.h"
+#include "core/cuda/cudnn/attention_parts.h"
 #include "core/device/determinism.h"
 
 namespace quench::cuda {

@@ -1,8 +1,7 @@
-// Query gradients of attention in two passes over different keys: their sum, and log-sum-exps for both.
+#include "core/cuda/cudnn/attention_parts.h"
 
 #include <algorithm>
 
-#include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/vector.cuh"
 
