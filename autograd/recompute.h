@@ -11,7 +11,7 @@ namespace quench::autograd {
 // Differentiable function of variables.
 using Region = std::function<std::vector<Variable>(const std::vector<Variable>&)>;
 
-// What is saved next to a region's inputs.
+// Values that are saved next to a region's inputs.
 struct RecomputeOptions {
   // Attention's results are saved next to the inputs, and not computed again (autograd/regions/kept_values.h).
   bool keeps_attention = false;

@@ -1,7 +1,7 @@
 #pragma once
 // Differentiable functions of tensor parallelism with sequence parallelism (Shoeybi et al. 2019, arXiv:1909.08053;
-// Korthikanti et al. 2022, arXiv:2205.05198): ranks of a group hold slices of the weights, and equal consecutive parts
-// of the tokens between them.
+// Korthikanti et al. 2022, arXiv:2205.05198): ranks of a group hold slices of the weights and, between
+// them, equal consecutive parts of the tokens.
 
 #include <functional>
 #include <memory>

@@ -39,7 +39,7 @@ struct Ranks {
   [[nodiscard]] bool is_single() const noexcept { return size == 1; }
   // Among mesh.data() ranks that read different sequences.
   [[nodiscard]] int data_rank() const noexcept { return rank / (mesh.context * mesh.tensor); }
-  // What the ranks of a tensor group have in common is counted by the first of them.
+  // Values that the ranks of a tensor group have in common are counted by the first of them.
   [[nodiscard]] bool counts() const noexcept { return rank % mesh.tensor == 0; }
 };
 

@@ -102,7 +102,7 @@ Variable DecoderLayer::run_rows(const Part& part, const Variable& input, const F
   const SubLayer& module = *part.module;
   if (!tiled) return module.forward(input, context);
   QUENCH_CHECK(!context.router_terms.wanted(), "router losses are means over all tokens: no tiles of them");
-  // What follows the module in this layer reads its value.
+  // Norm and multiplier after the module read its value.
   const bool unread = context.layer_value_unread && context.tensor == nullptr && !part.post_norm && multiplier_ == 1.0f;
   return autograd::in_row_tiles(
       [&module, whole = context](const Variable& x, std::int64_t first, bool again) {

@@ -20,8 +20,8 @@ class SubLayer : public Module {
                                                   const ForwardContext& /*context*/) const {
     return {};
   }
-  // True if row n of the result depends on row n of x alone, up to terms of a loss: forward() may be called for tiles
-  // of rows.
+  // True if row n of the result depends on row n of x alone, up to terms of a loss: forward() then takes
+  // tiles of rows too.
   [[nodiscard]] virtual bool is_rowwise() const { return false; }
   // For the producer of x. value_needed is false only if forward() alone reads x: set it where anything else does.
   [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request() const = 0;

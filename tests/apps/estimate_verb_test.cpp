@@ -200,7 +200,7 @@ TEST(EstimateLimits, TheLargestModelFitsAndLargerOnesDoNot) {
   const Json own = limits_of(folder, joined({largest}, lora));
   EXPECT_TRUE(own.at("fits").as_bool());
   EXPECT_EQ(own.at("total_bytes").as_int(), found.at("estimate").at("total_bytes").as_int());
-  // A ready run's folder and inline fields make room for the embedded model.
+  // A ready run's folder and inline fields give way to the embedded model.
   const Outcome text =
       run_program(folder.path(), {"estimate", "qlora_llama-3.1-8b_24gb", "--max-model", "--device=cuda"});
   EXPECT_EQ(text.status, 0) << text.errors;

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/distributed/sharded_training.h"
+#include "tests/distributed/mesh_training.h"
 
 namespace quench {
 namespace {
@@ -12,37 +12,9 @@ using testing::ChildResult;
 using ::testing::HasSubstr;
 using testing::kSameLoss;
 using testing::read_file;
-using testing::ShardedTraining;
 
-using Options = std::vector<std::string>;
-
-class ContextTraining : public ShardedTraining {
- protected:
-  void SetUp() override {
-    ShardedTraining::SetUp();
-    // Documents of 3 to 25 tokens, in rows of 16: some cross chunks, some rows.
-    std::string documents;
-    for (int i = 0; i < 400; ++i)
-      documents += fmt::format("{{\"text\": \"{}\"}}\n",
-                               std::string(static_cast<std::size_t>(2 + i * 7 % 23), static_cast<char>('a' + i % 26)));
-    testing::write_file(folder_ / "documents.jsonl", documents);
-  }
-  [[nodiscard]] std::string documents() const {
-    return "--data.train=[\"" + (folder_ / "documents.jsonl").string() + "\"]";
-  }
-  static Options with(Options options, const Options& more) {
-    options.insert(options.end(), more.begin(), more.end());
-    return options;
-  }
-  // One process, and `ranks` on a mesh.
-  void expect_same_training(const std::string& name, int ranks, const Options& mesh, const Options& options = {}) {
-    if (!fs::exists(folder_ / name)) train(1, name, options);
-    std::string own = fmt::format("{}-{}", name, ranks);
-    for (const std::string& option : mesh) own += "-" + option.substr(option.rfind('.') + 1);
-    train(ranks, own, with(options, mesh));
-    expect_same_run(own, name);
-  }
-};
+// Rows of 16 tokens: some documents cross chunks, some rows.
+class ContextTraining : public testing::MeshTraining {};
 
 TEST_F(ContextTraining, AnyMeshTrainsTheSame) {
   for (const Options& options : {Options{}, Options{documents()}}) {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/distributed/sharded_training.h"
+#include "tests/distributed/mesh_training.h"
 
 namespace quench {
 namespace {
@@ -16,37 +16,14 @@ using testing::ChildResult;
 using ::testing::HasSubstr;
 using testing::kSameLoss;
 using testing::read_file;
-using testing::ShardedTraining;
 
-using Options = std::vector<std::string>;
-
-class TensorTraining : public ShardedTraining {
+class TensorTraining : public testing::MeshTraining {
  protected:
   void SetUp() override {
-    ShardedTraining::SetUp();
+    MeshTraining::SetUp();
     // Four ranks divide heads, width and vocabulary; rows of an odd number of tokens are not divided by any.
     write_config(R"("model_type": "qwen3", "vocab_size": 512, "hidden_size": 24, "intermediate_size": 36,
         "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 2)");
-    std::string documents;
-    for (int i = 0; i < 400; ++i)
-      documents += fmt::format("{{\"text\": \"{}\"}}\n",
-                               std::string(static_cast<std::size_t>(2 + i * 7 % 23), static_cast<char>('a' + i % 26)));
-    testing::write_file(folder_ / "documents.jsonl", documents);
-  }
-  [[nodiscard]] std::string documents() const {
-    return "--data.train=[\"" + (folder_ / "documents.jsonl").string() + "\"]";
-  }
-  static Options with(Options options, const Options& more) {
-    options.insert(options.end(), more.begin(), more.end());
-    return options;
-  }
-  // One process, and `ranks` on a mesh.
-  void expect_same_training(const std::string& name, int ranks, const Options& mesh, const Options& options = {}) {
-    if (!fs::exists(folder_ / name)) train(1, name, options);
-    std::string own = fmt::format("{}-{}", name, ranks);
-    for (const std::string& option : mesh) own += "-" + option.substr(option.rfind('.') + 1);
-    train(ranks, own, with(options, mesh));
-    expect_same_run(own, name);
   }
 };
 

@@ -62,7 +62,7 @@ struct RunEstimate {
   Cluster cluster;                  // cluster of the prediction in `time`
   std::optional<StepTime> time;     // step time on the GPU, if its rates are known
 
-  // What context_bytes are; empty where there are none.
+  // Contents of context_bytes, in words; empty where there are none.
   [[nodiscard]] std::string_view waited_rows() const noexcept {
     if (mesh.tensor == 1) return mesh.context == 1 ? "" : "keys and values";
     return mesh.context == 1 ? "token rows" : "token rows, keys and values";

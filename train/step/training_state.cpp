@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-// What this rank has of the tensor `name`, which belongs to a parameter: its rows are sharded like the parameter's, and
+// Rows of this rank of the tensor `name`, which belongs to a parameter: its rows are sharded like the parameter's, and
 // split like them or its columns; row length may differ (quantized values, scales).
 std::vector<CheckpointTensor> entries(const std::string& name, const Tensor& tensor, const nn::Parameter& parameter) {
   Shape whole = tensor.shape();

@@ -271,7 +271,7 @@ TEST(MlpTileTokens, EstimateHoldsOneTile) {
                     away = estimate({"--training.mlp_tile_tokens=1024", "--training.offload_layers=6"});
   constexpr std::int64_t kGateUp = kLength * 2 * kInner * 2, kStream = kLength * kHidden * 2;
   EXPECT_LT(tiled.device.peak, whole.device.peak - kGateUp);
-  // One layer's input is in use and the next one on its way.
+  // One layer's input is in use while the next one is copied.
   EXPECT_NEAR(static_cast<double>(tiled.device.peak - away.device.peak), 4.0 * kStream, 1.0 * kStream);
   EXPECT_EQ(away.offload_bytes, 6 * kStream);
   // Results of attention, and a sum in f32 of each of the 4 heads.
