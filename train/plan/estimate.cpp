@@ -339,7 +339,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   StepWork work;
   std::vector<GroupTraffic> traffic;
   {
-    const PlannedDevice planned(target.type);
+    const PlannedDevice planned(target.type, is_hopper(gpu_name(target, cluster)));
     RunSession session(resolved, {.device = kMeta, .target = target, .ranks = ranks});
     add_stages(session, e);
     // Bytes of the model and its optimizer, before the first step.

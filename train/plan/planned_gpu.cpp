@@ -38,6 +38,11 @@ std::string PlannedGpu::title() const {
   return fmt::format("{} {}GB", name, gigabytes);
 }
 
+bool is_hopper(std::string_view driver_name) noexcept {
+  return std::ranges::any_of(std::array<std::string_view, 4>{"H100", "H200", "H20", "H800"},
+                             [&](std::string_view name) { return driver_name.find(name) != std::string_view::npos; });
+}
+
 std::span<const PlannedGpu> planned_gpus() noexcept {
   return kGpus;
 }

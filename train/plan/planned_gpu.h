@@ -16,6 +16,9 @@ struct PlannedGpu {
   [[nodiscard]] std::string title() const;  // "A100 80GB"
 };
 
+// True for the name, as the driver writes it, of a GPU of compute capability 9.0.
+[[nodiscard]] bool is_hopper(std::string_view driver_name) noexcept;
+
 // By memory.
 [[nodiscard]] std::span<const PlannedGpu> planned_gpus() noexcept;
 

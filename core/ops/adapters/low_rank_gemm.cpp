@@ -1,5 +1,6 @@
 #include "core/ops/adapters/low_rank_gemm.h"
 
+#include "core/device/planned_device.h"
 #include "core/ops/gemm.h"
 #include "core/ops/swiglu.h"
 #include "core/tensor/op_checks.h"
@@ -17,6 +18,17 @@ std::string op_label(const LowRankGemmArgs& args) {
                      : args.dgate_up.defined() ? fmt::format(" + {} backward", unit)
                                                : std::string());
 }
+
+namespace {
+
+// Plan of a kernel that stores dgate_up without C: SM90 in bf16, 512 rows and more, slices of 64 columns.
+bool is_planned_in_one_kernel(const LowRankGemmArgs& args) {
+  return args.a.device().is_meta() && PlannedDevice::hopper() && args.a.dtype() == DType::bf16 &&
+         args.dgate_up.defined() && args.dgate_up.size(1) % 128 == 0 && args.a.size(0) >= 512 &&
+         args.a.size(1) % 8 == 0;
+}
+
+}  // namespace
 
 void low_rank_gemm(const LowRankGemmArgs& args) {
   constexpr std::string_view op = "low_rank_gemm";
@@ -60,7 +72,7 @@ void low_rank_gemm(const LowRankGemmArgs& args) {
         op, block.column, block.column + width, block.rank_begin, block.rank_begin + rank, u.describe(), n, next);
     next = block.column + width;
   }
-  if (m * n == 0) return;
+  if (m * n == 0 || is_planned_in_one_kernel(args)) return;
   if (!low_rank_gemm_slot.filled(a.device().type)) return low_rank_gemm_in_products(args);
   low_rank_gemm_slot(a.device().type, args);
 }
