@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -280,6 +281,9 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
         plan.skipped_because = fmt::format("{} has no grouped GEMMs for experts", recipe.name);
       if (ruled) take_reason(plan, row);
     }
+    if (plan.kernel)
+      std::ranges::copy_if(recipe.capabilities.float8, std::back_inserter(row.float8),
+                           [&](LinearGemm gemm) { return std::ranges::count(options.high_precision, gemm) == 0; });
     layer.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_expert_kernel());
     row.kernel = layer.kernel().name();
     report.push_back(std::move(row));

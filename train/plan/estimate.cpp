@@ -82,6 +82,18 @@ double base_bytes(const RunConfig& config, const ModelSetup& setup, double recom
   return bytes;
 }
 
+// Memory traffic of LoRA's thin GEMMs, per token: inputs are read for A and its gradient, output gradients once for
+// B's.
+double adapter_bytes(const ModelSetup& setup, DType dtype) {
+  double columns = 0;
+  if (setup.adapters)
+    for (const auto& [linear, adapter] : setup.adapters->low_rank()) {
+      const nn::LinearInfo info = linear->info({});
+      columns += static_cast<double>(2 * info.in_features + info.out_features);
+    }
+  return columns * static_cast<double>(byte_size(dtype));
+}
+
 // Work per rank and step, for the time prediction.
 StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<const CheckpointTensor> state,
                    std::int64_t micro_batches, const RunEstimate& e) {
@@ -90,6 +102,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   work.flops_per_token = e.flops_per_token;
   work.attention_flops_per_token =
       model.training_flops_per_token(config.data.seq_len) - model.training_flops_per_token(0);
+  work.seq_len = static_cast<double>(config.data.seq_len);
   if (config.training.activation_checkpoint == TrainingSection::ActivationCheckpoint::full) work.recomputed = 1;
   const autograd::ActivationPolicy policy = activation_policy(config, model);
   if (policy.layers() > 0)
@@ -99,6 +112,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   work.tokens = static_cast<double>(micro_batch_tokens(config) * micro_batches) / static_cast<double>(e.mesh.tensor);
   add_activation_work(model, e.flops_per_token, work.tokens, work);
   work.base_bytes = base_bytes(config, setup, work.recomputed) * static_cast<double>(micro_batches);
+  work.adapter_bytes = adapter_bytes(setup, e.dtype) * work.tokens * static_cast<double>(e.mesh.tensor);
   // Parameters and moments: read and written; gradients: read for norm and update.
   work.update_bytes = 2 * static_cast<double>(snapshot_bytes(state));
   for (const nn::Parameter* parameter : setup.model->parameters())

@@ -5,9 +5,10 @@
 namespace quench {
 namespace {
 
-// Copies of pinned memory, in each direction; 52 to 55 GB/s measured (docs/lab/2026-11-27.md). Both directions are
-// assumed to overlap.
+// Copies of pinned memory in one direction; 52 to 55 GB/s measured (docs/lab/2026-11-27.md).
 constexpr double kHostLinkBytes = 50e9;
+// In each of both at once, with the update of what was copied: steps of Qwen3-30B-A3B (docs/lab/2026-11-30-axes.md).
+constexpr double kStreamedBytes = 28e9;
 constexpr std::int64_t kWideHead = 128;
 // Memory traffic per bf16 activation value, forward and backward, in bytes.
 constexpr double kMlpBytes = 18;     // gated activation, per FFN column
@@ -17,6 +18,14 @@ constexpr double kLogitBytes = 6;    // cross-entropy, per vocabulary entry and 
 // concatenation (8, 8), the head's norm with residual (8, 8).
 constexpr double kMtpBytes = 52;
 constexpr double kCastBytes = 20;  // float8 casts of a layer's GEMM operands, per input and output column
+// The same of experts, with the lower rate of their grouped GEMMs: per active column, and per hidden column of a token
+// and expert. From steps of mixtral-l4 and qwen3moe-l8 (docs/guide/plan.md).
+constexpr double kExpertCastBytes = 51, kRoutedCastBytes = 32;
+// Attention alone: the share of its forward pass, and the gain of an endless sequence over one of 8,192 tokens, from
+// steps of 8b-l8 with 65,536 and 131,072 tokens (docs/lab/2026-11-30-axes.md).
+constexpr double kForwardAttention = 0.2, kLongAttention = 0.168, kRatedLength = 8192;
+// Computation that a sent byte slows, with more than two GPUs next to two: from steps with four.
+constexpr double kSlowedAmongMany = 0.5;
 
 bool crosses_machines(const Cluster& cluster, const GroupTraffic& traffic) {
   return traffic.ranks > 1 && (traffic.ranks > cluster.node_size || !traffic.neighbours);
@@ -31,6 +40,11 @@ double second_model_seconds(const DeviceRates& rates, const StepWork& work) {
                      attention / (second.narrow_heads ? rates.narrow_attention : rates.attention_flops)) +
       second.activation_bytes / rates.memory_bytes;
   return std::max(computation, second.host_bytes / kHostLinkBytes) + second.exposed_host_bytes / kHostLinkBytes;
+}
+
+// Rate of attention over sequences of this length, by that of kRatedLength and shorter ones.
+double attention_gain(double seq_len) {
+  return (1 + kLongAttention) / (1 + kLongAttention * std::min(1.0, kRatedLength / std::max(1.0, seq_len)));
 }
 
 // Seconds of these copies that a pass of `seconds` does not hide.
@@ -54,13 +68,20 @@ double host_copy_seconds(const StepWork& work, double computation) {
 
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work) {
   const auto depths = static_cast<double>(model.mtp.layers), hidden = static_cast<double>(model.hidden_size);
-  double mlp = 0;
+  double mlp = 0, cast = 0;
   for (const auto& blocks : {model.blocks, model.mtp_blocks()})
-    for (const nn::BlockSpec& block : blocks) mlp += static_cast<double>(block.feed_forward.active_width());
+    for (const nn::BlockSpec& block : blocks) {
+      const auto columns = static_cast<double>(block.feed_forward.active_width());
+      mlp += columns;
+      cast += block.feed_forward.experts
+                  ? kExpertCastBytes * columns +
+                        kRoutedCastBytes * static_cast<double>(block.feed_forward.experts->per_token) * hidden
+                  : kCastBytes * columns;
+    }
   const double width = static_cast<double>(model.all_layers()) * hidden;
   work.activation_bytes = tokens * (kMlpBytes * mlp + kStreamBytes * width + kMtpBytes * depths * hidden +
                                     kLogitBytes * (1 + depths) * static_cast<double>(model.vocab_size));
-  if (flops.float8 > 0) work.activation_bytes += tokens * kCastBytes * (mlp + width + depths * hidden);
+  if (flops.float8 > 0) work.activation_bytes += tokens * (cast + kCastBytes * (width + depths * hidden));
   work.narrow_heads = model.head_dim < kWideHead;
 }
 
@@ -99,9 +120,10 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
   // MLPs are converted with other layers.
   time.products += work.tokens * work.recomputed_products /
                    (work.flops_per_token.float8 > 0 && rates.float8_flops > 0 ? rates.float8_flops : rates.bf16_flops);
-  time.attention = work.tokens * (again - work.kept_attention / 3) * attention / attention_rate;
-  time.passes = (work.activation_bytes * again + work.base_bytes) / rates.memory_bytes;
-  time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kHostLinkBytes);
+  time.attention = work.tokens * (1 + kForwardAttention * (work.recomputed - work.kept_attention)) * attention /
+                   (attention_rate * attention_gain(work.seq_len));
+  time.passes = (work.activation_bytes * again + work.base_bytes + work.adapter_bytes) / rates.memory_bytes;
+  time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kStreamedBytes);
   time.second_model = second_model_seconds(rates, work);
   time.host_copies = host_copy_seconds(work, time.computation() - time.update);
   if (work.exchange_bytes > 0) {
@@ -118,7 +140,7 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
       waited += seconds;
       continue;
     }
-    sent += static_cast<double>(group.bytes);
+    sent += static_cast<double>(group.bytes) * (group.ranks > 2 ? kSlowedAmongMany : 1);
     if (group.reduces)
       last = group;
     else

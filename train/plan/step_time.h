@@ -51,10 +51,12 @@ struct SecondModelWork {
 struct StepWork {
   TrainingFlops flops_per_token;
   double attention_flops_per_token = 0;  // part of flops_per_token
+  double seq_len = 0;                    // tokens that attention sees at most
   double recomputed = 0;                 // fraction of the layers' forward pass that is recomputed
   double tokens = 0;                     // tokens per rank and step
   double activation_bytes = 0;           // memory traffic over activations per step, read plus write
   double base_bytes = 0;                 // the same over a quantized base, dequantized for each GEMM
+  double adapter_bytes = 0;              // the same over inputs and gradients that LoRA's thin GEMMs read
   double update_bytes = 0;               // parameters, gradients and moments
   double streamed_bytes = 0;             // state copied from host memory for the update, and as much back
   double state_bytes = 0;  // state that leaves in the first forward pass and comes in the last backward pass

@@ -84,7 +84,13 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
 }
 
 TrainingFlops training_flops(const ModelSetup& setup, std::int64_t seq_len) {
-  return training_flops(setup.config, setup.conversion, seq_len, trained_adapters(setup), spared_work(*setup.model));
+  // Rows are those of this rank's slices.
+  std::vector<recipes::LayerConversion> whole = setup.conversion;
+  std::int64_t slices = 1;
+  for (const nn::Parameter* parameter : setup.model->parameters())
+    slices = std::max(slices, parameter->slice.place.count);
+  for (recipes::LayerConversion& layer : whole) layer.out_features *= slices;
+  return training_flops(setup.config, whole, seq_len, trained_adapters(setup), spared_work(*setup.model));
 }
 
 std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name) {

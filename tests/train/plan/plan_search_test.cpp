@@ -15,6 +15,7 @@ namespace quench {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 PlanRequest request_for(const std::string& model, const std::string& gpu, std::int64_t gpus, std::int64_t tokens,
@@ -44,7 +45,7 @@ TEST(PlanSearch, FindsTheFastestOfAllCombinations) {
     PlanEvaluator all(request);
     double fastest = 1e9;
     for (const PlanCombination& combination : all.combinations())
-      for (std::size_t size = 0; size < all.micro_batches().size(); ++size)
+      for (std::size_t size = 0; size < all.micro_batches(combination).size(); ++size)
         if (const PlannedRun* run = all.run(combination, size); run != nullptr && run->over_bytes == 0)
           fastest = std::min(fastest, run->estimate.time->total());
     EXPECT_LE(plan.best.estimate.time->total(), fastest * 1.02) << gpu;
@@ -83,6 +84,20 @@ TEST(PlanSearch, AlternativesSayWhyTheyLose) {
   EXPECT_TRUE(over) << "eight whole copies do not fit";
 }
 
+// One sequence for eight GPUs: parts of it, slices of the weights, or both.
+TEST(PlanSearch, FewSequencesAreSplitAmongGpus) {
+  const Plan plan = search_plan(request_for("llama-3.1-8b", "H100", 8, 131072, 131072));
+  EXPECT_THAT(plan.best.choices[1], AnyOf(HasSubstr("context"), HasSubstr("tensor")));
+  EXPECT_EQ(plan.best.micro_batch, 1);
+  EXPECT_EQ(plan.best.sequences, 1);
+  EXPECT_EQ(plan.best.over_bytes, 0);
+}
+
+TEST(PlanSearch, AGivenAxisCountsInTheSequencesOfAProcess) {
+  const Plan plan = search_plan(request_for("smollm2-135m", "H100", 4, 8 * 8192, 8192, {"--parallel.context=4"}));
+  EXPECT_EQ(plan.best.sequences, 8);
+}
+
 TEST(PlanSearch, KeysThatAreGivenAreKept) {
   const Plan plan =
       search_plan(request_for("smollm2-135m", "H100", 2, 8 * 2048, 2048,
@@ -105,9 +120,12 @@ TEST(PlanSearch, WhatFitsNowhereNamesTheSmallestThatDoes) {
 
 TEST(PlanSearch, RequestsThatDoNotFitTogetherAreRefused) {
   EXPECT_THAT(refusal_of_plan(request_for("smollm2-135m", "H100", 8, 4 * 2048, 2048)),
-              HasSubstr("8 GPUs with a sequence of 2048 tokens each take 16384 at least"));
+              HasSubstr("4 sequences of 2048 tokens do not divide among 8 GPUs, and smollm2-135m is not split in parts "
+                        "that do; 16384 tokens are 1 for each GPU"));
   EXPECT_THAT(refusal_of_plan(request_for("smollm2-135m", "H100", 2, 8 * 2048 + 5, 2048)),
-              HasSubstr("nearest are 16384 and 20480"));
+              HasSubstr("nearest are 16384 and 18432"));
+  EXPECT_THAT(refusal_of_plan(request_for("smollm2-135m", "H100", 2, 1024, 2048)),
+              HasSubstr("a sequence has 2048 tokens"));
   EXPECT_THAT(refusal_of_plan(request_for("smolm2-135m", "H100", 1, 4096, 2048)),
               HasSubstr("no model folder and no embedded model has this name; did you mean smollm2-135m?"));
   PlanRequest request = request_for("smollm2-135m", "H100", 1, 4096, 2048);

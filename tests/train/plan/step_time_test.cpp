@@ -64,25 +64,57 @@ INSTANTIATE_TEST_SUITE_P(
         MeasuredRun{"1b", "bf16", 1, 65'069, "H100"}, MeasuredRun{"1b", "float8_tensorwise", 1, 78'868, "H100"},
         MeasuredRun{"8b-l8", "bf16", 2, 35'864, "H100"}, MeasuredRun{"8b-l8", "float8_rowwise", 2, 44'393, "H100"}));
 
-// Figures that no rate was chosen from: docs/guide/plan.md has their errors.
-TEST(StepTime, RunsThatNoRateWasChosenFromArePredictedWithinAnEighth) {
+// Longer sequences, axes of the mesh, experts, four GPUs: docs/guide/plan.md has the errors.
+TEST(StepTime, OtherMeasuredRunsArePredictedWithinATenth) {
   const auto expect = [](const std::string& name, const char* recipe, std::int64_t ranks, double measured,
                          std::vector<std::string> more) {
     more.emplace_back(std::string("--recipe.name=") + recipe);
     const RunEstimate e = planned(workload(name), ranks, more);
-    EXPECT_NEAR(tokens_per_second(e), measured, measured / 8) << name << " " << recipe;
+    EXPECT_NEAR(tokens_per_second(e), measured, measured / 10) << name << " " << recipe << " " << more.front();
   };
   const std::vector<std::string> f32{"--training.master_dtype=f32", "--optimizer.state=f32",
                                      "--training.grad_dtype=f32", "--optimizer.offload_ratio=0"};
-  const auto with = [&](const char* batch) {
-    std::vector<std::string> all = f32;
-    all.emplace_back(batch);
+  const auto joined = [](std::vector<std::string> all, const std::vector<std::string>& more) {
+    all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  expect("8b-l8", "float8_tensorwise", 4, 48'262, with("--training.global_batch_size=8"));
-  expect("8b", "bf16", 4, 10'351, with("--training.global_batch_size=4"));
-  expect("qwen3moe-l8", "bf16", 1, 74'300, {});
-  expect("mixtral-l4", "bf16", 1, 50'058, {});
+  const std::vector<std::string> eight = joined({"--training.global_batch_size=8"}, f32),
+                                 four = joined({"--training.global_batch_size=4"}, f32);
+  expect("8b-l8", "bf16", 4, 36'517, eight);
+  expect("8b-l8", "float8_tensorwise", 4, 48'262, eight);
+  expect("8b", "bf16", 4, 10'351, four);
+  expect("8b", "float8_rowwise", 4, 14'081, four);
+  for (const char* name : {"qwen3moe-l8", "mixtral-l4"}) {
+    const bool narrow = std::string_view(name) == "qwen3moe-l8";
+    expect(name, "bf16", 1, narrow ? 74'300 : 50'058, {"--training.steps=1"});
+    expect(name, "float8_rowwise", 1, narrow ? 77'331 : 68'995, {"--training.steps=1"});
+  }
+  expect("8b-l8", "bf16", 2, 34'973, {"--parallel.tensor=2"});
+  expect("8b-l8", "float8_rowwise", 2, 44'121, {"--parallel.tensor=2"});
+  const auto sequence = [&](const char* length, const std::vector<std::string>& more) {
+    return joined({std::string("--data.seq_len=") + length, std::string("--model.max_position_embeddings=") + length,
+                   "--training.micro_batch_size=1", "--training.global_batch_size=1"},
+                  more);
+  };
+  expect("8b-l8", "bf16", 1, 19'690, sequence("65536", {}));
+  expect("8b-l8", "bf16", 2, 18'535, sequence("65536", {"--parallel.context=2"}));
+  expect("8b-l8", "bf16", 1, 10'124, sequence("131072", {"--training.activation_checkpoint=full"}));
+  expect("8b-l8", "bf16", 2, 9'684,
+         sequence("131072", {"--parallel.context=2", "--training.activation_checkpoint=full"}));
+  const std::vector<std::string> qlora{"--lora.rank=16",
+                                       "--lora.alpha=32",
+                                       "--lora.base=nf4",
+                                       "--unset=training.master_dtype",
+                                       "--unset=training.grad_dtype",
+                                       "--unset=optimizer.state",
+                                       "--unset=optimizer.offload_ratio",
+                                       "--unset=optimizer.stochastic_rounding",
+                                       "--training.activation_checkpoint=full",
+                                       "--training.mlp_tile_tokens=8192",
+                                       "--training.offload_layers=32",
+                                       "--training.keep_attention_layers=32"};
+  expect("8b", "bf16", 1, 7'415, sequence("32768", qlora));
+  expect("8b", "bf16", 1, 3'322, sequence("131072", qlora));
 }
 
 // Eight micro-batches, of which a brief simulation runs three.
@@ -213,7 +245,7 @@ TEST(StepTimeOfStreamedState, IsThatOfItsCopies) {
   std::vector<std::string> streamed = away;
   streamed.emplace_back("--optimizer.offload_streamed=true");
   const RunEstimate returned = planned(workload("8b-l8"), 1, away), e = planned(workload("8b-l8"), 1, streamed);
-  EXPECT_DOUBLE_EQ(e.time->update, static_cast<double>(e.state_offload_bytes) / 50e9);
+  EXPECT_DOUBLE_EQ(e.time->update, static_cast<double>(e.state_offload_bytes) / 28e9);
   EXPECT_LT(returned.time->update, e.time->update);
   EXPECT_LT(e.device.peak, returned.device.peak);
 }

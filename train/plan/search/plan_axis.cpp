@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+
+#include "nn/spec/tensor_parallel.h"
 
 namespace quench {
 namespace {
@@ -36,22 +39,60 @@ std::vector<PlanChoice> recipes(const PlanRequest& request, const nn::ModelConfi
   return choices;
 }
 
+// Slices of the weights, within a machine.
+std::vector<std::int64_t> slices(const PlanRequest& request, const nn::ModelConfig& model) {
+  std::vector<std::int64_t> all;
+  for (const std::int64_t count : divisors(std::gcd(request.gpus, request.cluster.node_size)))
+    if (count == 1 || nn::tensor_parallel_fault(model, count).empty()) all.push_back(count);
+  return all;
+}
+
+// Parts of a sequence, of 4,096 tokens and more: shorter ones compute no longer than their keys travel.
+std::vector<std::int64_t> sequence_parts(const PlanRequest& request, std::int64_t ranks) {
+  constexpr std::int64_t kLeastTokens = 4096;
+  std::vector<std::int64_t> all;
+  for (const std::int64_t count : divisors(ranks))
+    if (count == 1 || (request.seq_len % (2 * count) == 0 && request.seq_len / count >= kLeastTokens))
+      all.push_back(count);
+  return all;
+}
+
 std::vector<PlanChoice> process_groups(const PlanRequest& request, const nn::ModelConfig& model) {
   if (request.gpus == 1) return {{"one process"}};
   std::vector<PlanChoice> choices;
-  for (const std::int64_t replicas : divisors(request.gpus)) {
-    const std::int64_t shard = request.gpus / replicas;
-    for (const std::int64_t experts : divisors(shard)) {
-      if (experts > 1 && (model.experts.count == 0 || model.experts.count % experts != 0)) continue;
-      PlanChoice choice{fmt::format("shard {} x replicate {}", shard, replicas),
-                        {{"parallel.shard", shard}, {"parallel.replicate", replicas}}};
-      if (experts > 1) {
-        choice.label += fmt::format(", expert {}", experts);
-        choice.values.emplace_back("parallel.expert", experts);
+  const auto add = [&](std::int64_t shard, std::int64_t replicas, std::int64_t context, std::int64_t tensor,
+                       std::int64_t experts) {
+    PlanChoice choice{fmt::format("shard {} x replicate {}", shard, replicas),
+                      {{"parallel.shard", shard}, {"parallel.replicate", replicas}}};
+    const auto axis = [&](std::string_view name, std::int64_t count) {
+      if (count == 1) return;
+      choice.label += fmt::format(", {} {}", name, count);
+      choice.values.emplace_back(fmt::format("parallel.{}", name), count);
+    };
+    axis("context", context);
+    axis("tensor", tensor);
+    axis("expert", experts);
+    choices.push_back(std::move(choice));
+  };
+  const std::int64_t machines = std::max<std::int64_t>(1, request.gpus / request.cluster.node_size);
+  for (const std::int64_t tensor : slices(request, model))
+    for (const std::int64_t context : sequence_parts(request, request.gpus / tensor)) {
+      const std::int64_t ranks = request.gpus / tensor / context;  // each with sequences of its own
+      if (request.sequences() % ranks != 0) continue;
+      for (const std::int64_t replicas : divisors(ranks)) {
+        // Next to other axes a copy is the whole cluster's or a machine's.
+        if (tensor * context > 1 && replicas != 1 && replicas != machines) continue;
+        for (const std::int64_t experts : divisors(ranks / replicas))
+          if (experts == 1 || (tensor * context == 1 && model.experts.count > 0 && model.experts.count % experts == 0))
+            add(ranks / replicas, replicas, context, tensor, experts);
       }
-      choices.push_back(std::move(choice));
     }
-  }
+  const std::int64_t row = request.gpus * request.seq_len;  // a sequence for each GPU
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !choices.empty(),
+                  "--tokens-per-step {}: {} sequences of {} tokens do not divide among {} GPUs, and {} is not split in "
+                  "parts that do; {} tokens are {} for each GPU",
+                  request.tokens_per_step, request.sequences(), request.seq_len, request.gpus, request.model,
+                  (request.tokens_per_step + row - 1) / row * row, (request.tokens_per_step + row - 1) / row);
   return choices;
 }
 
@@ -101,7 +142,7 @@ std::vector<PlanChoice> transfers(const PlanRequest& request, const nn::ModelCon
 
 constexpr std::array kAxes{
     PlanAxis{.name = "recipe", .choices = recipes},
-    PlanAxis{.name = "processes", .smallest_first = true, .choices = process_groups},
+    PlanAxis{.name = "processes", .ordered = false, .choices = process_groups},
     PlanAxis{.name = "activations", .ladder = true, .choices = activations},
     PlanAxis{.name = "optimizer state", .ladder = true, .choices = states},
     PlanAxis{.name = "transfers", .choices = transfers},
@@ -121,9 +162,9 @@ std::vector<PlanChoice> choices_of(const PlanAxis& axis, const PlanRequest& requ
   return choices;
 }
 
-std::vector<std::int64_t> micro_batches_of(const PlanRequest& request) {
+std::vector<std::int64_t> micro_batches_of(const PlanRequest& request, std::int64_t sequences) {
   if (find_override(request, kMicroBatch) != nullptr) return {0};
-  std::vector<std::int64_t> sizes = divisors(request.sequences_per_gpu());
+  std::vector<std::int64_t> sizes = divisors(sequences);
   std::ranges::reverse(sizes);
   return sizes;
 }

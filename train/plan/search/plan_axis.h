@@ -22,7 +22,7 @@ struct PlanChoice {
 struct PlanAxis {
   std::string_view name;
   bool ladder = false;
-  bool smallest_first = false;  // the first choice takes the least memory of a GPU, else the last
+  bool ordered = true;  // the last choice takes the least memory of a GPU
   std::vector<PlanChoice> (*choices)(const PlanRequest& request, const nn::ModelConfig& model) = nullptr;
 };
 
@@ -33,8 +33,8 @@ struct PlanAxis {
 [[nodiscard]] std::vector<PlanChoice> choices_of(const PlanAxis& axis, const PlanRequest& request,
                                                  const nn::ModelConfig& model);
 
-// Sequences of a micro-batch: divisors of those that a GPU has in a step, largest first; the request's alone if its
-// overrides have the key.
-[[nodiscard]] std::vector<std::int64_t> micro_batches_of(const PlanRequest& request);
+// Sequences of a micro-batch: divisors of the `sequences` that a process has in a step, largest first; the request's
+// alone, as 0, if its overrides have the key.
+[[nodiscard]] std::vector<std::int64_t> micro_batches_of(const PlanRequest& request, std::int64_t sequences);
 
 }  // namespace quench

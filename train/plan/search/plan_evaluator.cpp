@@ -26,9 +26,13 @@ void set_key(Json& document, std::string_view key, const Json& value) {
 }
 
 // Planned with one step; the written config has no number of steps.
-RunConfig config_of(Json document, const PlanRequest& request) {
+RunConfig config_of_one(Json document, const PlanRequest& request) {
   set_key(document, "training.steps", 1);
-  RunConfig config = run_config_from_json(std::move(document), "plan", request.overrides, kWithoutFiles);
+  return run_config_from_json(std::move(document), "plan", request.overrides, kWithoutFiles);
+}
+
+RunConfig config_of(Json document, const PlanRequest& request) {
+  RunConfig config = config_of_one(std::move(document), request);
   set_ranks(config, request.gpus);
   return config;
 }
@@ -40,11 +44,14 @@ std::int64_t over(const RunEstimate& estimate, const PlanRequest& request) {
   return request.host_bytes > 0 ? std::max<std::int64_t>(0, estimate.host_bytes * node - request.host_bytes) : 0;
 }
 
+bool is_refusal(const Error& error) {
+  return error.code() == ErrorCode::bad_config || error.code() == ErrorCode::unsupported;
+}
+
 }  // namespace
 
-PlanEvaluator::PlanEvaluator(const PlanRequest& request)
-    : request_(request), base_(planned_document(request)), micro_batches_(micro_batches_of(request)) {
-  const RunConfig config = config_of(base_, request);
+PlanEvaluator::PlanEvaluator(const PlanRequest& request) : request_(request), base_(planned_document(request)) {
+  const RunConfig config = config_of_one(base_, request);
   const nn::ModelConfig model = run_model_config(config);
   for (const PlanAxis& axis : plan_axes()) choices_.push_back(choices_of(axis, request, model));
 }
@@ -71,22 +78,41 @@ std::vector<PlanCombination> PlanEvaluator::combinations() const {
   return all;
 }
 
-PlanEvaluator::Evaluated PlanEvaluator::evaluate(const PlanCombination& combination, std::size_t size,
-                                                 Simulation simulation) const {
-  PlannedRun run;
-  run.document = base_;
-  for (std::size_t axis = 0; axis < combination.size(); ++axis) {
-    const PlanChoice& choice = choices_[axis][combination[axis]];
-    run.choices.push_back(choice.label);
-    for (const auto& [key, value] : choice.values) set_key(run.document, key, value);
+Json PlanEvaluator::document(const PlanCombination& combination) const {
+  Json all = base_;
+  for (std::size_t axis = 0; axis < combination.size(); ++axis)
+    for (const auto& [key, value] : choices_[axis][combination[axis]].values) set_key(all, key, value);
+  return all;
+}
+
+const std::vector<std::int64_t>& PlanEvaluator::micro_batches(const PlanCombination& combination) {
+  std::vector<std::int64_t>& sizes = micro_batches_[combination];
+  if (!sizes.empty()) return sizes;
+  std::int64_t sequences = 1;
+  try {
+    const std::int64_t ranks = config_of(document(combination), request_).parallel.data_ranks();
+    if (request_.sequences() % ranks == 0) sequences = request_.sequences() / ranks;
+  } catch (const Error& error) {
+    if (!is_refusal(error)) throw;
   }
-  if (micro_batches_[size] > 0) set_key(run.document, "training.micro_batch_size", micro_batches_[size]);
+  return sizes = micro_batches_of(request_, sequences);
+}
+
+PlanEvaluator::Evaluated PlanEvaluator::evaluate(const PlanCombination& combination, std::size_t size,
+                                                 Simulation simulation) {
+  PlannedRun run;
+  run.document = document(combination);
+  for (std::size_t axis = 0; axis < combination.size(); ++axis)
+    run.choices.push_back(choices_[axis][combination[axis]].label);
+  if (const std::int64_t sequences = micro_batches(combination)[size]; sequences > 0)
+    set_key(run.document, "training.micro_batch_size", sequences);
   try {
     const RunConfig config = config_of(run.document, request_);
     run.micro_batch = config.training.micro_batch_size;
+    run.sequences = request_.sequences() / config.parallel.data_ranks();
     run.estimate = estimate_run(ResolvedConfig(config), kPlannedDevice, request_.cluster, simulation);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::bad_config && error.code() != ErrorCode::unsupported) throw;
+    if (!is_refusal(error)) throw;
     return {std::nullopt, error.what()};
   }
   QUENCH_CHECK_AS(ErrorCode::bad_config, run.estimate.time.has_value(),
@@ -122,7 +148,7 @@ std::optional<std::size_t> PlanEvaluator::largest_fit(const PlanCombination& com
     const PlannedRun* one = run(combination, size);
     return one != nullptr && one->over_bytes == 0;
   };
-  std::size_t too_large = largest, small = micro_batches_.size() - 1;
+  std::size_t too_large = largest, small = micro_batches(combination).size() - 1;
   if (fits(largest)) return largest;
   if (small == largest || !fits(small)) return std::nullopt;
   while (small - too_large > 1) {

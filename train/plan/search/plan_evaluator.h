@@ -21,12 +21,14 @@ class PlanEvaluator {
   [[nodiscard]] const PlanRequest& request() const noexcept { return request_; }
   // By axis.
   [[nodiscard]] const std::vector<std::vector<PlanChoice>>& choices() const noexcept { return choices_; }
-  [[nodiscard]] const std::vector<std::int64_t>& micro_batches() const noexcept { return micro_batches_; }
+  // Largest first; the same for combinations that differ on ladders alone. One, of 1, for a combination that is
+  // refused.
+  [[nodiscard]] const std::vector<std::int64_t>& micro_batches(const PlanCombination& combination);
   // Each combination, those with fewer keys first.
   [[nodiscard]] std::vector<PlanCombination> combinations() const;
   [[nodiscard]] std::size_t keys(const PlanCombination& combination) const;
 
-  // nullptr: the config is refused, for fault(). `size`: index into micro_batches().
+  // nullptr: the config is refused, for fault(). `size`: index into its micro_batches().
   const PlannedRun* run(const PlanCombination& combination, std::size_t size);
   // Index of the largest micro-batch that fits, from `largest` on; unset: none.
   std::optional<std::size_t> largest_fit(const PlanCombination& combination, std::size_t largest = 0);
@@ -42,12 +44,13 @@ class PlanEvaluator {
     std::optional<PlannedRun> run;
     std::string fault;
   };
-  [[nodiscard]] Evaluated evaluate(const PlanCombination& combination, std::size_t size, Simulation simulation) const;
+  [[nodiscard]] Json document(const PlanCombination& combination) const;
+  [[nodiscard]] Evaluated evaluate(const PlanCombination& combination, std::size_t size, Simulation simulation);
 
   PlanRequest request_;
   Json base_;
   std::vector<std::vector<PlanChoice>> choices_;
-  std::vector<std::int64_t> micro_batches_;
+  std::map<PlanCombination, std::vector<std::int64_t>> micro_batches_;
   std::map<std::pair<PlanCombination, std::size_t>, Evaluated> evaluated_;
   std::int64_t estimates_ = 0;
 };

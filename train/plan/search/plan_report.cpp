@@ -41,7 +41,7 @@ std::string to_string(const Plan& plan, const PlanRequest& request) {
   };
   for (std::size_t axis = 0; axis < plan.axes.size(); ++axis) row(plan.axes[axis], plan.best.choices[axis]);
   row("micro-batch", fmt::format("{} sequences, {} of them a step", plan.best.micro_batch,
-                                 request.sequences_per_gpu() / std::max<std::int64_t>(1, plan.best.micro_batch)));
+                                 plan.best.sequences / std::max<std::int64_t>(1, plan.best.micro_batch)));
   row("memory", memory_text(plan.best, request));
   row("speed", speed_text(plan.best, request));
   row("rates", request.cluster.rates->source);

@@ -37,23 +37,18 @@ Json planned_document(const PlanRequest& request) {
   Json document = Json::parse(plan_objectives().require(request.objective, "--objective").sections);
   document.set("model", model_section(request.model));
   document.set("data", Json::Object{{"seq_len", request.seq_len}});
-  document.set("training", Json::Object{{"global_batch_size", request.tokens_per_step / request.seq_len}});
+  document.set("training", Json::Object{{"global_batch_size", request.sequences()}});
   return document;
 }
 
 void check_request(const PlanRequest& request) {
-  const std::int64_t sequence_row = request.seq_len * request.gpus;  // a sequence for each GPU
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, request.tokens_per_step >= sequence_row,
-      "--tokens-per-step {}: {} GPUs with a sequence of {} tokens each take {} at least; fewer GPUs, shorter "
-      "sequences, or more tokens",
-      request.tokens_per_step, request.gpus, request.seq_len, sequence_row);
-  const std::int64_t below = request.tokens_per_step / sequence_row * sequence_row;
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, below == request.tokens_per_step,
-      "--tokens-per-step {}: no whole number of sequences of {} tokens for each of {} GPUs; nearest are {} and "
-      "{}",
-      request.tokens_per_step, request.seq_len, request.gpus, below, below + sequence_row);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, request.tokens_per_step >= request.seq_len,
+                  "--tokens-per-step {}: a sequence has {} tokens; shorter sequences, or more tokens",
+                  request.tokens_per_step, request.seq_len);
+  const std::int64_t below = request.sequences() * request.seq_len;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, below == request.tokens_per_step,
+                  "--tokens-per-step {}: no whole number of sequences of {} tokens; nearest are {} and {}",
+                  request.tokens_per_step, request.seq_len, below, below + request.seq_len);
 }
 
 }  // namespace quench

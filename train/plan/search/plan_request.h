@@ -32,7 +32,8 @@ struct PlanRequest {
   std::vector<std::string> overrides;  // --section.key=value: kept, not chosen
   std::int64_t host_bytes = 0;         // host memory of a machine; 0: not limited
 
-  [[nodiscard]] std::int64_t sequences_per_gpu() const { return tokens_per_step / seq_len / gpus; }
+  // In a step, of all GPUs.
+  [[nodiscard]] std::int64_t sequences() const { return tokens_per_step / seq_len; }
 };
 
 // The parts of a run config that are not chosen: model, length, tokens of a step, objective. Throws bad_config for an

@@ -155,7 +155,7 @@ PlanAlternative alternative(PlanEvaluator& evaluator, const Winner& best, std::s
     if (fit->micro_batch != best.run->micro_batch)
       other.changed.push_back(fmt::format("micro-batch {}", fit->micro_batch));
     other.loses = why_slower(*fit, *best.run);
-  } else if (const PlannedRun* least = evaluator.run(combination, evaluator.micro_batches().size() - 1)) {
+  } else if (const PlannedRun* least = evaluator.run(combination, evaluator.micro_batches(combination).size() - 1)) {
     other.loses = gibibytes_over(*least);
   } else {
     const std::string fault = evaluator.fault(combination);
@@ -165,7 +165,7 @@ PlanAlternative alternative(PlanEvaluator& evaluator, const Winner& best, std::s
 }
 
 void add_micro_batches(PlanEvaluator& evaluator, const Winner& best, std::vector<PlanAlternative>& all) {
-  const std::vector<std::int64_t>& sizes = evaluator.micro_batches();
+  const std::vector<std::int64_t>& sizes = evaluator.micro_batches(best.combination);
   const auto at = static_cast<std::size_t>(std::ranges::find(sizes, best.run->micro_batch) - sizes.begin());
   if (at >= sizes.size()) return;
   const auto add = [&](std::size_t size) {
@@ -183,21 +183,28 @@ void add_micro_batches(PlanEvaluator& evaluator, const Winner& best, std::vector
 // By the choices of the least memory and the smallest micro-batch.
 bool fits_somehow(const PlanRequest& request) {
   PlanEvaluator evaluator(request);
-  const std::size_t smallest = evaluator.micro_batches().size() - 1;
-  PlanCombination last;
-  for (std::size_t axis = 0; axis < plan_axes().size(); ++axis)
-    last.push_back(plan_axes()[axis].smallest_first ? 0 : evaluator.choices()[axis].size() - 1);
-  const PlannedRun* run = evaluator.run(last, smallest);
-  return run != nullptr && run->over_bytes == 0;
+  std::vector<PlanCombination> least{{}};
+  for (std::size_t axis = 0; axis < plan_axes().size(); ++axis) {
+    const std::size_t last = evaluator.choices()[axis].size() - 1;
+    const std::vector<PlanCombination> shorter = std::exchange(least, {});
+    for (std::size_t choice = plan_axes()[axis].ordered ? last : 0; choice <= last; ++choice)
+      for (const PlanCombination& one : shorter) {
+        least.push_back(one);
+        least.back().push_back(choice);
+      }
+  }
+  return std::ranges::any_of(least, [&](const PlanCombination& combination) {
+    const PlannedRun* run = evaluator.run(combination, evaluator.micro_batches(combination).size() - 1);
+    return run != nullptr && run->over_bytes == 0;
+  });
 }
 
 std::vector<std::string> remedies(const PlanRequest& request) {
   std::vector<std::string> all;
-  const std::int64_t sequences = request.tokens_per_step / request.seq_len;
-  for (std::int64_t gpus = request.gpus * 2; gpus <= std::min(kMostGpus, sequences); gpus *= 2) {
+  for (std::int64_t gpus = request.gpus * 2; gpus <= kMostGpus; gpus *= 2) {
     PlanRequest more = request;
     more.gpus = gpus;
-    if (sequences % gpus != 0 || !fits_somehow(more)) continue;
+    if (!fits_somehow(more)) continue;
     all.push_back(fmt::format("--gpus {}", gpus));
     break;
   }
