@@ -113,8 +113,12 @@ def sweep(args, number, work):
     base["optimizer"] = {key: value for key, value in config.get("optimizer", {}).items() if not key.startswith("offload")}
     runs = candidates(args, request, base, folder)
     draw = random.Random(number)
-    rest = runs[args.candidates:]
-    chosen = runs[:args.candidates] + draw.sample(rest, min(args.random, len(rest)))
+    chosen = []
+    for run in runs:  # two micro-batches or states of a recipe and a level of recomputation
+        if len(chosen) < args.candidates and sum(one[1][:2] == run[1][:2] for one in chosen) < 2:
+            chosen.append(run)
+    rest = [run for run in runs if run not in chosen]
+    chosen += draw.sample(rest, min(args.random, len(rest)))
     for one in (config, base):
         one["training"] = {**one["training"], "steps": args.steps}
         one["data"] = {**one["data"], "train": [str(folder / "tokens.npy")], "format": "npy"}

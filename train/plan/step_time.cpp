@@ -7,8 +7,9 @@ namespace {
 
 // Copies of pinned memory in one direction; 52 to 55 GB/s measured (docs/lab/2026-11-27.md).
 constexpr double kHostLinkBytes = 50e9;
-// In each of both at once, with the update of what was copied: steps of Qwen3-30B-A3B (docs/lab/2026-11-30-axes.md).
-constexpr double kStreamedBytes = 28e9;
+// In each of both at once, with the update of what was copied: 28 GB/s for moments in 8 bits, 34 in f32
+// (docs/lab/2026-11-30-axes.md).
+constexpr double kStreamedBytes = 32e9;
 constexpr std::int64_t kWideHead = 128;
 // Memory traffic per bf16 activation value, forward and backward, in bytes.
 constexpr double kMlpBytes = 18;     // gated activation, per FFN column
@@ -23,7 +24,7 @@ constexpr double kCastBytes = 20;  // float8 casts of a layer's GEMM operands, p
 constexpr double kExpertCastBytes = 51, kRoutedCastBytes = 32;
 // Attention alone: the share of its forward pass, and the gain of an endless sequence over one of 8,192 tokens, from
 // steps of 8b-l8 with 65,536 and 131,072 tokens (docs/lab/2026-11-30-axes.md).
-constexpr double kForwardAttention = 0.2, kLongAttention = 0.168, kRatedLength = 8192;
+constexpr double kForwardAttention = 0.2, kLongAttention = 0.168, kRatedLength = 8192, kNarrowRatedLength = 4096;
 // Computation that a sent byte slows, with more than two GPUs next to two: from steps with four.
 constexpr double kSlowedAmongMany = 0.5;
 
@@ -42,9 +43,10 @@ double second_model_seconds(const DeviceRates& rates, const StepWork& work) {
   return std::max(computation, second.host_bytes / kHostLinkBytes) + second.exposed_host_bytes / kHostLinkBytes;
 }
 
-// Rate of attention over sequences of this length, by that of kRatedLength and shorter ones.
-double attention_gain(double seq_len) {
-  return (1 + kLongAttention) / (1 + kLongAttention * std::min(1.0, kRatedLength / std::max(1.0, seq_len)));
+// Rate of attention over sequences of this length, by that of the rated length and shorter ones.
+double attention_gain(const StepWork& work) {
+  const double rated = work.narrow_heads ? kNarrowRatedLength : kRatedLength;
+  return (1 + kLongAttention) / (1 + kLongAttention * std::min(1.0, rated / std::max(1.0, work.seq_len)));
 }
 
 // Seconds of these copies that a pass of `seconds` does not hide.
@@ -121,7 +123,7 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
   time.products += work.tokens * work.recomputed_products /
                    (work.flops_per_token.float8 > 0 && rates.float8_flops > 0 ? rates.float8_flops : rates.bf16_flops);
   time.attention = work.tokens * (1 + kForwardAttention * (work.recomputed - work.kept_attention)) * attention /
-                   (attention_rate * attention_gain(work.seq_len));
+                   (attention_rate * attention_gain(work));
   time.passes = (work.activation_bytes * again + work.base_bytes + work.adapter_bytes) / rates.memory_bytes;
   time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kStreamedBytes);
   time.second_model = second_model_seconds(rates, work);

@@ -245,7 +245,7 @@ TEST(StepTimeOfStreamedState, IsThatOfItsCopies) {
   std::vector<std::string> streamed = away;
   streamed.emplace_back("--optimizer.offload_streamed=true");
   const RunEstimate returned = planned(workload("8b-l8"), 1, away), e = planned(workload("8b-l8"), 1, streamed);
-  EXPECT_DOUBLE_EQ(e.time->update, static_cast<double>(e.state_offload_bytes) / 28e9);
+  EXPECT_DOUBLE_EQ(e.time->update, static_cast<double>(e.state_offload_bytes) / 32e9);
   EXPECT_LT(returned.time->update, e.time->update);
   EXPECT_LT(e.device.peak, returned.device.peak);
 }
