@@ -66,11 +66,11 @@ report < <(
                     "recipes recipes/emulated recipes/float8 recipes/mx recipes/lora recipes/qat " \
                     "distributed/store distributed distributed/experts distributed/context distributed/tensor distributed/fsdp distributed/gloo distributed/nccl " \
                     "distributed/launcher " \
-                    "data/hub data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
+                    "data/hub data/s3 data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
                     "export/mixes export/schemes export/methods export/formats export/kv_cache export/formats/packed_words export/formats/compressed_tensors export/formats/torchao " \
                     "export/formats/gptq export/formats/awq export/formats/bitsandbytes export/formats/fine_grained_float8 export/formats/modelopt export/formats/mxfp4_experts " \
                     "export/formats/gguf/architectures export/formats/gguf export/imatrix export/ptq export/rotate export/table export/budget " \
-                    "engine train/checkpoint train/objective train/step train/metrics train/model_source train/config train/model_folder train/run_folder " \
+                    "engine train/checkpoint train/objective train/step train/metrics train/model_source train/config train/remote train/model_folder train/run_folder " \
                     "train/check train/doctor train/session train/record train/run_export train/rollouts train/objectives train/plan train/report train/generation train/probe train/evaluation " \
                     "train/run train/model quench examples apps python bench tests", order, " ")
       for (i = 1; i <= count; ++i) rank[order[i]] = i

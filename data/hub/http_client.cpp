@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxBody = std::size_t{64} << 20;
 constexpr std::size_t kMaxHeaders = std::size_t{1} << 20;  // bytes of one answer
-constexpr long kConnectSeconds = 20, kIdleSeconds = 60, kMaxRedirects = 10;
+constexpr long kConnectSeconds = 20, kMaxRedirects = 10;
 
 void initialize_curl() {
   static std::once_flag once;
@@ -199,7 +199,7 @@ void HttpClient::prepare(Transfer& transfer) {
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_USERAGENT, "quench/" QUENCH_VERSION);
-  set(CURLOPT_FOLLOWLOCATION, 1L);
+  set(CURLOPT_FOLLOWLOCATION, request.signing == nullptr ? 1L : 0L);
   set(CURLOPT_MAXREDIRS, kMaxRedirects);
   set(CURLOPT_POSTREDIR, static_cast<long>(CURL_REDIR_POST_ALL));
   const bool tls = settings_.endpoint.starts_with("https://");  // no redirect leads from TLS to plain text
@@ -212,7 +212,7 @@ void HttpClient::prepare(Transfer& transfer) {
 #endif
   set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-  set(CURLOPT_LOW_SPEED_TIME, kIdleSeconds);
+  set(CURLOPT_LOW_SPEED_TIME, settings_.idle_seconds);
   if (!settings_.certificates.empty()) set(CURLOPT_CAINFO, settings_.certificates.c_str());
   if (!request.sink) set(CURLOPT_ACCEPT_ENCODING, "");
 
@@ -220,12 +220,28 @@ void HttpClient::prepare(Transfer& transfer) {
     transfer.headers = curl_slist_append(transfer.headers, line.c_str());
   };
   for (const std::string& line : request.headers) add(line);
-  add("Expect:");
+  if (request.signing == nullptr)
+    add("Expect:");
+  else
+    set_signing(*request.signing);
   const bool own = request.url.starts_with(settings_.endpoint + "/");
   if (own && !settings_.token.empty() && settings_.may_send_token()) add(settings_.token.header());
   set(CURLOPT_HTTPHEADER, transfer.headers);
   set_body(transfer);
   set_callbacks(transfer);
+}
+
+void HttpClient::set_signing(const AwsSigning& signing) {
+#if LIBCURL_VERSION_NUM >= 0x075700
+  set_option(curl_, CURLOPT_AWS_SIGV4, signing.scope.c_str());
+  set_option(curl_, CURLOPT_USERNAME, signing.key_id.c_str());
+  set_option(curl_, CURLOPT_PASSWORD, signing.secret.c_str());
+#else
+  QUENCH_FAIL(ErrorCode::unsupported,
+              "this build's libcurl {} cannot sign requests of {}; build with libcurl 7.87 or "
+              "newer",
+              LIBCURL_VERSION, signing.scope);
+#endif
 }
 
 void HttpClient::set_body(Transfer& transfer) {
@@ -251,12 +267,14 @@ void HttpClient::set_body(Transfer& transfer) {
           static_cast<Transfer*>(data)->file_sent = static_cast<std::uint64_t>(offset);
           return CURL_SEEKFUNC_OK;
         });
+  } else if (request.method == "HEAD") {
+    set(CURLOPT_NOBODY, 1L);
   } else if (request.method != "GET") {
     set(CURLOPT_POST, 1L);
     set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
     set(CURLOPT_POSTFIELDS, request.body.c_str());
   }
-  if (request.method != "GET") set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
+  if (request.method != "GET" && request.method != "HEAD") set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
 }
 
 void HttpClient::set_callbacks(Transfer& transfer) {
@@ -294,7 +312,7 @@ HttpResponse HttpClient::send_once(const HttpRequest& request) {
   if (transfer.stopped != 0) throw Stopped(transfer.stopped);
   if (code != CURLE_OK) {
     const char* text = curl_easy_strerror(code);
-    QUENCH_LOG_DEBUG("hub: {}: {}", what, text);
+    QUENCH_LOG_DEBUG("http: {}: {}", what, text);
     QUENCH_CHECK_AS(
         ErrorCode::io, !is_tls_failure(code),
         "{}: no trusted TLS connection: {}; name the certificates of your network in SSL_CERT_FILE, or check "
@@ -305,13 +323,13 @@ HttpResponse HttpClient::send_once(const HttpRequest& request) {
     if (is_broken_connection(code))
       throw TransientError(
           fmt::format("{}: {}{}", what, text,
-                      unreachable ? "; check the network, the proxy (https_proxy) and HF_ENDPOINT" : ""),
+                      unreachable ? "; check the network, the proxy (https_proxy) and " + settings_.endpoint_key : ""),
           std::nullopt, unreachable);
     QUENCH_FAIL(ErrorCode::io, "{}: {}", what, text);
   }
   has_answer_ = true;
   HttpResponse& response = transfer.response;
-  QUENCH_LOG_DEBUG("hub: {}: {}", what, response.status);
+  QUENCH_LOG_DEBUG("http: {}: {}", what, response.status);
   if (is_transient_status(response.status))
     throw TransientError(fmt::format("{}: the server answered with status {}{}", what, response.status,
                                      response.status == 429 ? " (too many requests)" : ""),

@@ -1,5 +1,5 @@
 #pragma once
-// HTTP client of the hub: one connection over libcurl, kept alive between requests. The token is sent to the endpoint's
+// HTTP client: one connection over libcurl, kept alive between requests. The token is sent to the endpoint's
 // own URLs alone, and not along redirects to other hosts. Proxies: https_proxy and no_proxy, as curl reads them.
 
 #include <cstddef>
@@ -64,12 +64,20 @@ struct FilePart {
   std::uint64_t bytes = 0;
 };
 
+// Signature version 4 of Amazon Web Services. The request has the header x-amz-content-sha256, its query is sorted and
+// escaped, and redirects, whose signature would be another, are not followed.
+struct AwsSigning {
+  std::string scope;  // "aws:amz:REGION:SERVICE"
+  std::string key_id, secret;
+};
+
 struct HttpRequest {
   std::string method = "GET";
   std::string url;
   std::vector<std::string> headers{};  // "Name: value"
   std::string body{};
   std::optional<FilePart> file{};  // in place of body
+  const AwsSigning* signing = nullptr;
   // Takes the body of a successful answer. Both may throw; `begin` comes before the first bytes.
   std::function<void(const HttpResponse&)> begin{};
   std::function<void(std::span<const std::byte>)> sink{};
@@ -98,6 +106,7 @@ class HttpClient {
  private:
   struct Transfer;
   void prepare(Transfer& transfer);
+  void set_signing(const AwsSigning& signing);
   void set_body(Transfer& transfer);
   void set_callbacks(Transfer& transfer);
 

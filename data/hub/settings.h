@@ -29,6 +29,7 @@ class Token {
 
 struct HubSettings {
   std::string endpoint = "https://huggingface.co";  // HF_ENDPOINT, without a trailing slash
+  std::string endpoint_key = "HF_ENDPOINT";         // where it is set, for messages
   std::filesystem::path cache{};                    // HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub
   Token token{};                                    // HF_TOKEN, HF_TOKEN_PATH, $HF_HOME/token
   std::filesystem::path token_file{};               // where a token would be stored, for messages
@@ -37,6 +38,7 @@ struct HubSettings {
   bool offline = false;            // HF_HUB_OFFLINE
   double first_retry_seconds = 1;  // doubled with each further one
   int retries = 6;                 // repetitions of a request without any progress
+  long idle_seconds = 60;          // a transfer that stands still for so long is broken
 
   // Throws bad_config for an endpoint that is no URL, io for an unreadable token file. Without `with_token` no token is
   // read.

@@ -224,7 +224,7 @@ TEST_F(HubVerbs, TokenIsInNoOutput) {
   add(run({"pull", "hf:org/model"}), 2);
   EXPECT_THAT(all, Not(HasSubstr(kToken)));
   EXPECT_THAT(all, Not(HasSubstr("secret-signature")));
-  EXPECT_THAT(all, HasSubstr("hub: GET"));  // the most verbose level was on
+  EXPECT_THAT(all, HasSubstr("http: GET"));  // the most verbose level was on
 }
 
 TEST_F(HubVerbs, OfflineUsesTheCacheAlone) {

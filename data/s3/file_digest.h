@@ -1,0 +1,40 @@
+#pragma once
+// SHA-256 digests of a file by parts, and of the whole by those.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/hub/http_client.h"
+
+namespace quench::s3 {
+
+// Digest as an object's metadata hold it.
+struct StoredDigest {
+  std::string sha256;
+  std::uint64_t part_bytes = 0;
+  friend bool operator==(const StoredDigest&, const StoredDigest&) = default;
+};
+
+struct FileDigest {
+  std::uint64_t bytes = 0;
+  std::uint64_t part_bytes = 0;
+  std::vector<std::string> parts;  // lower-case hexadecimal; at least one
+
+  [[nodiscard]] std::uint64_t offset(std::size_t part) const { return part * part_bytes; }
+  [[nodiscard]] std::uint64_t size(std::size_t part) const;
+  // SHA-256 of the file; of several parts that of their digests, one after the other as text.
+  [[nodiscard]] StoredDigest stored() const;
+};
+
+// Bytes of a part: `usual`, or more where storage that takes 10,000 parts needs it.
+[[nodiscard]] std::uint64_t part_bytes_for(std::uint64_t bytes, std::uint64_t usual);
+
+// Reads the whole file. Throws not_found, io, hub::Stopped.
+[[nodiscard]] FileDigest digest_file(const std::filesystem::path& path, std::uint64_t usual_part_bytes,
+                                     const hub::StopPoll& stop);
+[[nodiscard]] std::string sha256_of(std::string_view text);
+
+}  // namespace quench::s3
