@@ -6,6 +6,7 @@
 
 #include "apps/common.h"
 #include "apps/hub/hub_common.h"
+#include "apps/hub/s3_verbs.h"
 #include "apps/verbs.h"
 #include "core/system/log.h"
 #include "core/system/signals.h"
@@ -91,7 +92,21 @@ void show_cached(const PullArguments& a, const hub::HubSettings& settings, const
   std::printf("%s\n%s\n", snapshot.c_str(), next_command(name, snapshot, true).c_str());
 }
 
+// Options of the hub alone.
+void require_no_hub_options(const PullArguments& a) {
+  const bool given = !a.repo_type.empty() || !a.revision.empty() || !a.options.patterns.include.empty() ||
+                     !a.options.patterns.exclude.empty();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !given,
+                  "{} is no repository of the hub: --revision, --repo-type, --include and --exclude do not apply",
+                  a.name);
+}
+
 void run_pull(PullArguments& a) {
+  if (is_s3_address(a.name)) {
+    require_no_hub_options(a);
+    return pull_from_s3(a.name, a.options.folder,
+                        {.overwrite = a.options.overwrite, .dry_run = a.dry_run, .json = a.json, .quiet = a.quiet});
+  }
   const hub::HubName name = hub_name_of(a.name, a.repo_type, a.revision);
   const hub::HubSettings settings = hub::HubSettings::from_environment();
   if (a.quiet) quieten_log();
@@ -126,14 +141,18 @@ void run_pull(PullArguments& a) {
 
 void add_pull_verb(const Command& app) {
   auto a = std::make_shared<PullArguments>();
-  const Command verb = app.add_command("pull", "Download a model or data set of the Hugging Face Hub");
+  const Command verb =
+      app.add_command("pull", "Download a model or data set of the Hugging Face Hub, or a folder of S3 storage");
   verb.footer(
       "Without --local-dir the files go to the cache that Transformers and vLLM use; hf:ORG/NAME then names the model\n"
       "for every verb and config key. Interrupted downloads continue where they stopped. Private and gated "
       "repositories:\n"
-      "an access token in HF_TOKEN, or as `hf auth login` stores it.\n"
+      "an access token in HF_TOKEN, or as `hf auth login` stores it. Of S3-compatible storage, all below the address:\n"
+      "quench pull s3://BUCKET/PREFIX --local-dir FOLDER, with the AWS command line's variables.\n"
       "Example: quench pull hf:HuggingFaceTB/SmolLM2-135M");
-  verb.add_option("NAME", a->name, "hf:ORG/NAME or hf:ORG/NAME@REVISION; of data sets hf:datasets/ORG/NAME").required();
+  verb.add_option("NAME", a->name,
+                  "hf:ORG/NAME or hf:ORG/NAME@REVISION; of data sets hf:datasets/ORG/NAME; or s3://BUCKET/PREFIX")
+      .required();
   verb.add_option("--revision", a->revision, "Branch, tag or commit; default: main");
   verb.add_option("--repo-type", a->repo_type, "model (default) or dataset");
   verb.add_option("--include", a->options.patterns.include,

@@ -18,6 +18,7 @@ struct StoredDigest {
   friend bool operator==(const StoredDigest&, const StoredDigest&) = default;
 };
 
+// Digests of a file, part by part.
 struct FileDigest {
   std::uint64_t bytes = 0;
   std::uint64_t part_bytes = 0;
@@ -35,6 +36,7 @@ struct FileDigest {
 // Reads the whole file. Throws not_found, io, hub::Stopped.
 [[nodiscard]] FileDigest digest_file(const std::filesystem::path& path, std::uint64_t usual_part_bytes,
                                      const hub::StopPoll& stop);
+// Lower-case hexadecimal.
 [[nodiscard]] std::string sha256_of(std::string_view text);
 
 }  // namespace quench::s3

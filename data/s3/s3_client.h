@@ -26,11 +26,13 @@ namespace quench::s3 {
 // By lower-case names, without "x-amz-meta-".
 using Metadata = std::map<std::string, std::string, std::less<>>;
 
+// Entry of a list.
 struct S3Object {
   std::string name;  // relative to the client's address
   std::uint64_t bytes = 0;
 };
 
+// Size and metadata of an object.
 struct S3ObjectInfo {
   std::uint64_t bytes = 0;
   Metadata metadata;
@@ -61,6 +63,9 @@ class S3Client {
             const Metadata& metadata);
   // Absent ones are no error.
   void remove(std::string_view name);
+  // Parts of uploads that were begun and not completed, of objects whose names begin with `start` and are `old`.
+  // Failures are left to the next call.
+  void remove_interrupted(std::string_view start, const std::function<bool(std::string_view name)>& is_old);
 
  private:
   struct Request;
@@ -78,7 +83,6 @@ class S3Client {
   void send_parts(std::string_view name, const std::filesystem::path& path, const FileDigest& digest,
                   const Metadata& metadata);
   void complete(std::string_view name, const std::string& upload, const std::vector<std::string>& tags);
-  void remove_interrupted(std::string_view name);
   void abort(std::string_view name, const std::string& upload);
   // Runs `work` for 0 <= index < count on several clients like this one; throws the first error.
   void in_parallel(std::size_t count, const std::function<void(S3Client&, std::size_t)>& work);

@@ -12,6 +12,7 @@
 
 namespace quench::s3 {
 
+// What fetch_folder() or send_folder() has done.
 struct FolderTransfer {
   std::vector<std::string> sent;       // or fetched
   std::vector<std::string> unchanged;  // as they were there

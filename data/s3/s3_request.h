@@ -23,6 +23,7 @@ struct S3Client::Request {
   bool is_of_bucket = false;
 };
 
+// As lines, with the digest and the type of the content.
 [[nodiscard]] std::vector<std::string> metadata_headers(const Metadata& metadata, const StoredDigest& digest);
 
 }  // namespace quench::s3

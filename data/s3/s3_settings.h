@@ -30,6 +30,7 @@ class S3Credentials {
   std::string key_id_, secret_, session_, source_;
 };
 
+// Where the storage is, and how it is asked.
 struct S3Settings {
   S3Credentials credentials{};
   std::string region = "us-east-1";

@@ -128,7 +128,7 @@ void S3Client::send(std::string_view name, const std::filesystem::path& path, co
 
 void S3Client::send_parts(std::string_view name, const std::filesystem::path& path, const FileDigest& digest,
                           const Metadata& metadata) {
-  remove_interrupted(name);
+  remove_interrupted(name, [&](std::string_view other) { return other == name; });
   Request begin{.method = "POST", .name = std::string(name), .query = "uploads="};
   begin.http.headers = metadata_headers(metadata, digest.stored());
   const std::string upload = xml_text(send_request(begin).body, "UploadId");
@@ -181,24 +181,26 @@ void S3Client::abort(std::string_view name, const std::string& upload) {
   }
 }
 
-void S3Client::remove_interrupted(std::string_view name) {
-  std::vector<std::string> uploads;
+void S3Client::remove_interrupted(std::string_view start, const std::function<bool(std::string_view)>& is_old) {
+  const std::string base = place_.key("");
+  std::vector<std::pair<std::string, std::string>> uploads;  // name, identifier
   try {
-    const std::string key = place_.key(name);
     const hub::HttpResponse response =
         send_request({.method = "GET",
-                      .name = std::string(name),
-                      .query = fmt::format("prefix={}&uploads=", hub::escape_segment(key)),
+                      .name = std::string(start),
+                      .query = fmt::format("prefix={}&uploads=", hub::escape_segment(place_.key(start))),
                       .is_of_bucket = true});
     xml_each(response.body, "Upload", [&](std::string_view entry) {
-      if (xml_text(entry, "Key") == key) uploads.push_back(xml_text(entry, "UploadId"));
+      const std::string key = xml_text(entry, "Key");
+      if (key.starts_with(base) && is_old(std::string_view(key).substr(base.size())))
+        uploads.emplace_back(key.substr(base.size()), xml_text(entry, "UploadId"));
     });
   } catch (const hub::Stopped&) {
     throw;
   } catch (const std::exception& error) {
-    QUENCH_LOG_DEBUG("{}: interrupted uploads are not listed: {}", place_.text(name), error.what());
+    QUENCH_LOG_DEBUG("{}: interrupted uploads are not listed: {}", place_.text(start), error.what());
   }
-  for (const std::string& upload : uploads) abort(name, upload);
+  for (const auto& [name, upload] : uploads) abort(name, upload);
 }
 
 }  // namespace quench::s3

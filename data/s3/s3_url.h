@@ -8,6 +8,7 @@ namespace quench::s3 {
 
 inline constexpr std::string_view kScheme = "s3://";
 
+// A bucket and the beginning of keys in it.
 struct S3Url {
   std::string bucket;
   std::string prefix;  // without slashes at its ends; may be empty

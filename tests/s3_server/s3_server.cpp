@@ -142,7 +142,8 @@ struct S3Server::State {
     if (request.has_param("uploads")) {
       std::string xml = "<ListMultipartUploadsResult>";
       for (const auto& [id, upload] : uploads)
-        xml += fmt::format("<Upload><Key>{}</Key><UploadId>{}</UploadId></Upload>", upload.key, id);
+        if (upload.key.starts_with(request.get_param_value("prefix")))
+          xml += fmt::format("<Upload><Key>{}</Key><UploadId>{}</UploadId></Upload>", upload.key, id);
       return response.set_content(xml + "</ListMultipartUploadsResult>", "application/xml");
     }
     if (request.has_param("list-type")) return list(request, response);

@@ -15,6 +15,7 @@
 #include "train/metrics/run_files.h"
 #include "train/model_source/hub_hint.h"
 #include "train/model_source/run_layout.h"
+#include "train/remote/remote_checkpoints.h"
 #include "train/run_folder/run_outputs.h"
 
 namespace quench {
@@ -98,6 +99,12 @@ void check_resume(Checker& checker) {
   }
 }
 
+void check_remote(Checker& checker) {
+  const CheckpointSection& checkpoint = checker.config().checkpoint;
+  if (checkpoint.remote.empty() || !checker.options().files || !checker.usable({"checkpoint.remote"})) return;
+  checker.judge("checkpoint.remote", [&] { require_remote_settings(checkpoint); });
+}
+
 void check_allowed_changes(Checker& checker) {
   if (!checker.usable({"checkpoint.allow_changes"})) return;
   for (const std::string& key : checker.config().checkpoint.allow_changes) {
@@ -158,6 +165,7 @@ void check_outputs(Checker& checker) {
       if (checker.usable({fault.key})) checker.report(fault.key, "{}", fault.reason);
   }
   check_resume(checker);
+  check_remote(checker);
   check_allowed_changes(checker);
 }
 

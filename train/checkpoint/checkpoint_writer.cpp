@@ -128,6 +128,8 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
     if (!kept_ || is_in_line(*kept_, state.step)) kept_on_disk_ = kept_.value_or(-1);
     if (const auto kept_step = kept()) policy.keep_steps.push_back(*kept_step);
     if (options_.resumed_from) policy.keep_steps.push_back(*options_.resumed_from);
+    if (options_.in_use)
+      for (const std::int64_t step : options_.in_use()) policy.keep_steps.push_back(step);
     apply_retention(folder_, policy);
   } catch (...) {
     error_ = std::current_exception();

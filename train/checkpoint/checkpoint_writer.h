@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,8 @@ struct CheckpointOptions {
   std::vector<std::int64_t> pinned{};          // steps exempt from deletion
   std::optional<std::int64_t> resumed_from{};  // in the folder; exempt from deletion
   std::optional<std::int64_t> kept{};          // first kept()
+  // Steps exempt from the deletion after a save, asked each time by the saving thread; null: none.
+  std::function<std::vector<std::int64_t>()> in_use{};
   // CPU group of the ranks that save together; null: single process.
   std::shared_ptr<distributed::ProcessGroup> peers{};
 };
@@ -82,6 +85,9 @@ class CheckpointWriter {
   // Checkpoints of the run's line by descending step: those that this writer saved, some perhaps deleted since. Rank 0;
   // after wait().
   [[nodiscard]] std::vector<std::filesystem::path> saved() const;
+
+  // After wait(); rank 0.
+  [[nodiscard]] const RunLine& line() const noexcept { return line_; }
 
   // The run continues from `step`: later checkpoints are abandoned, and kept. After wait().
   void go_back(std::int64_t step) {

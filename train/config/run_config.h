@@ -242,6 +242,8 @@ struct CheckpointSection {
   bool save_final = true;
   OnSaveError on_save_error = OnSaveError::keep_training;
   bool verify = true;                      // hashes, on load
+  std::string remote;                      // s3://BUCKET/PREFIX; empty: none
+  std::int64_t remote_wait = 600;          // seconds, at the end
   std::vector<std::string> allow_changes;  // keys that may differ from the checkpoint's config (config_diff.h)
 
   friend bool operator==(const CheckpointSection&, const CheckpointSection&) = default;

@@ -31,13 +31,29 @@ void RunSaver::open(std::int64_t steps) {
       !fs::equivalent(resumed_path_, folder() / step_name(*resumed_step_), absent))
     --*options.resumed_from;
   if (!resumed_elsewhere_) options.kept = kept_on_disk();
+  if (remote_) options.in_use = [this] { return remote_->in_use(); };
   const distributed::Ranks& ranks = parts_.session.ranks();
   if (!ranks.is_single()) options.peers = ranks.saving;
   distributed::first_rank_first(*ranks.host, "checkpoint folder", [&] {
     writer_ = std::make_unique<CheckpointWriter>(folder(), parts_.record.checkpoint_folder_lock(), options);
   });
   writer_->keep(best_step());
+  open_remote();
   if (section.interval > 0 && parts_.progress.step + section.interval < steps) writer_->reserve(tensors_to_save());
+}
+
+void RunSaver::open_remote() {
+  if (!remote_) return;
+  remote_->start();
+  if (resumed_step_ && !resumed_elsewhere_ && resumed_path_.filename() == step_name(*resumed_step_))
+    remote_->add({*resumed_step_, folder() / step_name(*resumed_step_), writer_->line(), kept_steps()});
+}
+
+std::vector<std::int64_t> RunSaver::kept_steps() const {
+  std::vector<std::int64_t> steps;
+  for (const auto& step : {best_step(), writer_->kept(), resumed_step_})
+    if (step) steps.push_back(*step);
+  return steps;
 }
 
 void RunSaver::save() {
@@ -73,6 +89,9 @@ std::vector<CheckpointTensor> RunSaver::tensors_to_save() const {
 void RunSaver::report_saves(const std::vector<SaveReport>& saved) {
   if (saved.empty()) return;
   if (!std::exchange(has_saved_, true)) parts_.record.write_continuing_config();
+  if (remote_)
+    for (const SaveReport& report : saved)
+      remote_->add({report.step, folder() / step_name(report.step), writer_->line(), kept_steps()});
   newest_ = (folder() / saved.back().path.filename()).string();
   saved_step_ = saved.back().step;
 }
@@ -92,7 +111,15 @@ void RunSaver::save_last() {
 }
 
 void RunSaver::finish() {
-  if (writer_) (void)writer_->finish();
+  if (!writer_) return;
+  std::exception_ptr missing;  // in the storage
+  try {
+    if (remote_) distributed::together(parts_.session.ranks(), "remote checkpoint", [&] { remote_->finish(); });
+  } catch (const Error&) {
+    missing = std::current_exception();
+  }
+  (void)writer_->finish();
+  if (missing) std::rethrow_exception(missing);
 }
 
 void RunSaver::save_before_end(const std::exception& error, bool is_shared) {
@@ -112,6 +139,7 @@ void RunSaver::save_before_end(const std::exception& error, bool is_shared) {
     wait();
     if (step != saved_step_) finish();  // throws its error
     QUENCH_LOG_WARN("the run failed; the state after step {} is saved in {}", step, newest_);
+    if (remote_) remote_->finish();
   } catch (const std::exception& failure) {
     QUENCH_FAIL(known != nullptr ? known->code() : ErrorCode::failed,
                 "{}\nthe state after step {} could not be saved before the end: {}", error.what(), step,

@@ -17,6 +17,7 @@
 #include "train/record/run_model.h"
 #include "train/record/run_progress.h"
 #include "train/record/run_record.h"
+#include "train/remote/remote_checkpoints.h"
 #include "train/session/run_session.h"
 #include "train/step/loss_guard.h"
 
@@ -84,6 +85,9 @@ class RunSaver {
   std::filesystem::path load_for_all(Verify verify,
                                      const std::function<std::filesystem::path(const LoadCheckpoint&)>& choose);
   void report_saves(const std::vector<SaveReport>& saved);
+  void open_remote();
+  // Exempt from deletion in the storage.
+  [[nodiscard]] std::vector<std::int64_t> kept_steps() const;
   // Tensors of this rank. Collective.
   [[nodiscard]] std::vector<CheckpointTensor> tensors_to_save() const;
   // With checkpoint.keep_best.
@@ -93,6 +97,7 @@ class RunSaver {
   [[nodiscard]] std::filesystem::path folder() const { return parts_.config.checkpoint.folder; }
 
   SavedParts parts_;
+  std::unique_ptr<RemoteCheckpoints> remote_;  // null: none. Before the writer, which asks it
   std::unique_ptr<CheckpointWriter> writer_;
   std::optional<std::int64_t> resumed_step_;
   std::filesystem::path resumed_path_;     // empty: from the beginning

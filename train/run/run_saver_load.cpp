@@ -79,6 +79,13 @@ void RunSaver::resume_or_fill() {
   const RunConfig& config = parts_.config;
   const Verify verify = config.checkpoint.verify ? Verify::hashes : Verify::none;
   const ResumeFrom& from = config.checkpoint.resume;
+  const distributed::Ranks& ranks = parts_.session.ranks();
+  if (!config.checkpoint.remote.empty()) {
+    remote_ = std::make_unique<RemoteCheckpoints>(config.checkpoint, ranks.rank, ranks.size);
+    distributed::first_rank_first(*ranks.host, "remote checkpoint", [&] {
+      if (ranks.is_first()) remote_->fetch();
+    });
+  }
   const fs::path source = load_for_all(verify, [&](const LoadCheckpoint& load_one) -> fs::path {
     if (from.mode == Mode::never) return {};
     if (from.mode == Mode::step) require_step(folder(), from.step);

@@ -11,6 +11,7 @@
 #include "train/check/check.h"
 #include "train/doctor/run_environment.h"
 #include "train/probe/auto_recipe.h"
+#include "train/remote/remote_checkpoints.h"
 #include "train/run/first_record.h"
 #include "train/run/start_report.h"
 #include "train/run/trainer_run.h"
@@ -30,6 +31,7 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks& ran
   set_deterministic(config.training.deterministic);
   set_batch_invariant(config.training.batch_invariant);
   require_on_device(config, device);
+  require_remote(config.checkpoint, ranks);
   limit_memory(device, config.training.memory_limit, "training.memory_limit");
   set_thread_count(static_cast<int>(config.training.threads));
   return config;

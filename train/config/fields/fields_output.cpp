@@ -28,6 +28,11 @@ void add_output_fields(Fields& fields) {
             "Reaction to a failed save (a full disk): continue and end with a failure status, or stop.");
   add_field(fields, "checkpoint.verify", QUENCH_MEMBER(checkpoint.verify), any_value(), free,
             "Check the stored hashes of every tensor when loading.");
+  add_field(fields, "checkpoint.remote", QUENCH_MEMBER(checkpoint.remote), optional_text(), free,
+            "Copies of the checkpoints in S3-compatible storage, s3://BUCKET/PREFIX, and a newer one to resume from; "
+            "null: none.");
+  add_field(fields, "checkpoint.remote_wait", QUENCH_MEMBER(checkpoint.remote_wait), between(0, 1e7), free,
+            "Seconds that a run waits at its end for uploads to checkpoint.remote.");
   add_field(
       fields, "checkpoint.allow_changes", QUENCH_MEMBER(checkpoint.allow_changes), any_value(), free,
       "Keys that may differ from the checkpoint's config although they change the results of the rest of the run.");
