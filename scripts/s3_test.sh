@@ -85,6 +85,15 @@ large() {
   rm -rf "$work"/large{,-sent}
 }
 
+await_steps() {  # PROCESS COUNT
+  local n steps
+  for ((n = 0; n < 1200; ++n)); do
+    steps=$(cat "$work/killed/metrics/metrics.jsonl" 2>/dev/null | wc -l)
+    if ((steps >= $2)) || ! kill -0 "$1" 2>/dev/null; then return; fi
+    sleep 0.05
+  done
+}
+
 killed() {  # SERVER PROCESSES
   say "$1: $2 processes, killed $kills times"
   (train small calm "$2") > "$work/calm.log" 2>&1 || { tail "$work/calm.log"; fail calm; }
@@ -94,8 +103,9 @@ killed() {  # SERVER PROCESSES
     (train small killed "$2" "--checkpoint.remote=$address") > "$work/killed.log" 2>&1 &
     child=$!
     if ((n <= kills)); then
-      sleep "$((RANDOM % 3 + 2)).$((RANDOM % 10))"
-      kill -9 $child 2>/dev/null || true
+      await_steps $child $((15 + RANDOM % (350 / kills)))
+      sleep "0.$((RANDOM % 3))"
+      kill -9 $child 2>/dev/null || fail "the run ended before it was killed"
     fi
     wait $child || ((n <= kills)) || { tail "$work/killed.log"; fail "the last run"; }
     sleep 1  # processes of the launcher end by themselves
@@ -112,7 +122,7 @@ killed() {  # SERVER PROCESSES
 }
 
 seq 1 4000 | awk '{print "line " $1 * 37 % 101 " of the text"}' > "$work/text.txt"
-config small '"vocab_size": 509, "hidden_size": 24, "intermediate_size": 37' '"steps": 400' '"interval": 10, "keep_latest": 2'
+config small '"vocab_size": 509, "hidden_size": 24, "intermediate_size": 37' '"steps": 1000' '"interval": 10, "keep_latest": 2'
 config large '"vocab_size": 32768, "hidden_size": 256, "intermediate_size": 64' '"steps": 3' '"interval": 1, "keep_latest": 1'
 for server in "${servers[@]}"; do
   models=models

@@ -171,7 +171,10 @@ struct S3Server::State {
   void put(const httplib::Request& request, httplib::Response& response, const httplib::ContentReader& reader) {
     const std::optional<std::string> body = receive(request.matches[2], reader);
     // As S3 answers an upload that stands still.
-    if (!body) return refuse(response, 400, "RequestTimeout");
+    if (!body) {
+      response.set_header("Connection", "close");
+      return refuse(response, 400, "RequestTimeout");
+    }
     if (!admit(request, response) || !has_hash(request, *body, response)) return;
     const std::lock_guard lock(mutex);
     response.set_header("ETag", tag_of(*body));
