@@ -82,13 +82,20 @@ large() {
   (train large large 1 "--checkpoint.remote=s3://$models/large") > "$work/large.log" 2>&1 || { tail "$work/large.log"; fail "large, again"; }
   grep 'resumed from' "$work/large.log"
   cmp "$work"/large{,-sent}/checkpoints/step-3/rank-00000.safetensors || fail "the file that came back is another"
+  "$quench" pull "s3://$models/large/step-3" --local-dir "$work/step-3"
+  "$quench" inspect "$work/step-3" --verify > "$work/verify.log" 2>&1 || { cat "$work/verify.log"; fail "what was pulled"; }
+  "$quench" pull "s3://$models/large/step-3" --local-dir "$work/step-3" | grep 'fetched 0 files'
+  "$quench" push "$work/step-3" "s3://$models/pushed/step-3"
+  "$quench" push "$work/step-3" "s3://$models/pushed/step-3" | grep 'sent 0 files'
+  rm -rf "$work/step-3"
   rm -rf "$work"/large{,-sent}
 }
 
 await_steps() {  # PROCESS COUNT
   local n steps
   for ((n = 0; n < 1200; ++n)); do
-    steps=$(cat "$work/killed/metrics/metrics.jsonl" 2>/dev/null | wc -l)
+    steps=0
+    [ ! -e "$work/killed/metrics/metrics.jsonl" ] || steps=$(wc -l < "$work/killed/metrics/metrics.jsonl")
     if ((steps >= $2)) || ! kill -0 "$1" 2>/dev/null; then return; fi
     sleep 0.05
   done
@@ -107,7 +114,7 @@ killed() {  # SERVER PROCESSES
       sleep "0.$((RANDOM % 3))"
       kill -9 $child 2>/dev/null || fail "the run ended before it was killed"
     fi
-    wait $child || ((n <= kills)) || { tail "$work/killed.log"; fail "the last run"; }
+    { wait $child; } 2>/dev/null || ((n <= kills)) || { tail "$work/killed.log"; fail "the last run"; }
     sleep 1  # processes of the launcher end by themselves
     grep -q 'resumed from' "$work/killed.log" && ((++resumed))
     [ -e "$work/killed/metrics/metrics.jsonl" ] && losses killed >> "$work/all.txt"
