@@ -16,7 +16,7 @@ namespace quench::s3 {
 struct FolderTransfer {
   std::vector<std::string> sent;       // or fetched
   std::vector<std::string> unchanged;  // as they were there
-  std::uint64_t bytes = 0;             // of `sent`
+  std::uint64_t bytes = 0;             // sum over `sent`
 };
 
 // File that makes the others whole: transferred after them.

@@ -17,7 +17,7 @@ struct S3Client::Request {
   std::string method;
   std::string name;               // on the bucket: for messages
   std::string query{};            // sorted, escaped
-  std::string hash = kEmptyHash;  // of body or file
+  std::string hash = kEmptyHash;  // SHA-256 of body or file
   hub::HttpRequest http{};        // body or file, headers, sink
   std::vector<int> allowed{};     // statuses that are no error
   bool is_of_bucket = false;

@@ -81,7 +81,7 @@ S3Credentials credentials_of(const Profile& profile, std::string source) {
           value_of(profile, "aws_session_token"), std::move(source)};
 }
 
-// Of the environment.
+// Access key in the environment.
 bool has_variables() {
   const bool id = !variable({"AWS_ACCESS_KEY_ID"}).empty(), secret = !variable({"AWS_SECRET_ACCESS_KEY"}).empty();
   QUENCH_CHECK_AS(ErrorCode::bad_config, id == secret, "{} is set, but {} is not; S3 storage needs both",

@@ -36,7 +36,7 @@ struct S3Settings {
   std::string region = "us-east-1";
   std::string endpoint{};                              // without a trailing slash; empty: Amazon's
   hub::HubSettings http{};                             // certificates, pauses and idle time of the connections
-  std::uint64_t part_bytes = std::uint64_t{64} << 20;  // of larger files, which are sent and fetched in parts
+  std::uint64_t part_bytes = std::uint64_t{64} << 20;  // size of parts; larger files are sent and fetched in several
   int workers = 4;                                     // parts at a time
 
   // Credentials: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; else the profile of AWS_PROFILE

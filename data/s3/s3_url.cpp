@@ -9,7 +9,7 @@
 namespace quench::s3 {
 namespace {
 
-constexpr std::size_t kMaxPrefix = 800;  // of 1,024 bytes of a key
+constexpr std::size_t kMaxPrefix = 800;  // bytes; a key has 1,024
 constexpr std::string_view kExpected = "expected s3://BUCKET/PREFIX";
 
 bool is_bucket(std::string_view name) {

@@ -10,7 +10,7 @@ namespace {
 constexpr std::array<std::pair<std::string_view, char>, 5> kEntities{
     {{"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}, {"&amp;", '&'}}};
 
-// Of "&#38;" or "&#x26;" below 128; '\0': none. `size`: of the reference.
+// Character of "&#38;" or "&#x26;" below 128; '\0': none. `size`: of the reference.
 char numeric(std::string_view text, std::size_t& size) {
   const std::size_t end = text.find(';');
   if (!text.starts_with("&#") || end == std::string_view::npos) return '\0';

@@ -116,7 +116,7 @@ bool upload_checkpoint(RemoteStore& store, const RemoteUpload& upload, const Upl
     for (Waiting waiting(options); !has_file(store, upload, manifest, record); waiting.next())
       if (manifest_text(upload.path) != text) return false;
   }
-  store.client().remove(remote_name(upload.step, kSupersededMarker));  // of an abandoned checkpoint of this step
+  store.client().remove(remote_name(upload.step, kSupersededMarker));  // marker of an abandoned checkpoint
   store.client().write(remote_name(upload.step, Manifest::kFileName), text,
                        {{std::string(RemoteStore::kSaveKey), manifest.save_uuid}});
   return true;

@@ -134,7 +134,7 @@ void RemoteUploader::upload(const RemoteUpload& next) {
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex_);
       failure_ = error.what();
-      QUENCH_LOG_WARN("checkpoint.remote: {} not sent yet: {}; trying again in {:.0f} s, training goes on", pending(),
+      QUENCH_LOG_WARN("checkpoint.remote: {} not sent yet: {}; trying again in {:.0f} s, training continues", pending(),
                       failure_, seconds);
     }
     pause(seconds);

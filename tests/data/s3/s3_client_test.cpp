@@ -36,7 +36,7 @@ class S3ClientTest : public ::testing::Test {
   S3Client client(hub::StopPoll stop = {}) const {
     return {settings(), parse_s3_url("s3://models/runs/a b+c"), std::move(stop)};
   }
-  // Of several parts, the last one short.
+  // File of several parts, the last one short.
   std::filesystem::path file() const {
     std::string content;
     for (std::uint32_t i = 0; content.size() < 4 * kPart + 77; ++i) content += std::to_string(i * 2654435761u);

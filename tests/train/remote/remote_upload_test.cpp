@@ -31,7 +31,7 @@ constexpr const char* kAddress = "s3://models/run";
 
 class RemoteUploadTest : public ::testing::Test {
  protected:
-  // Of as many files; every save has other values.
+  // Checkpoint of as many files as ranks; every save has other values.
   void save(std::int64_t step, int ranks = 1) {
     const float value = static_cast<float>(++saves_);
     const auto write = [&](distributed::ProcessGroup* group) {
