@@ -127,8 +127,15 @@ std::vector<S3Object> S3Client::list(std::string_view start) {
 }
 
 std::optional<S3ObjectInfo> S3Client::find(std::string_view name) {
-  const hub::HttpResponse response = send_request({.method = "HEAD", .name = std::string(name), .allowed = {404}});
+  const hub::HttpResponse response =
+      send_request({.method = "HEAD", .name = std::string(name), .allowed = {400, 403, 404}});
   if (response.status == 404) return std::nullopt;
+  if (!response.is_success()) {  // the reason is in the body of an answer to GET
+    Request reason{.method = "GET", .name = std::string(name)};
+    reason.http.headers = {"Range: bytes=0-0"};
+    (void)send_request(reason);
+    QUENCH_FAIL(ErrorCode::io, "HEAD {}: the storage answered with status {}", place_.text(name), response.status);
+  }
   return info_of(response);
 }
 

@@ -92,7 +92,8 @@ void check_resume(Checker& checker) {
     checker.report("checkpoint.resume", "{}: no such folder; expected auto, never, must, a step or a checkpoint",
                    resume.path);
     checker.suggest(nearest_name(resume.path, std::vector<std::string>{"auto", "never", "must"}));
-  } else if ((resume.mode == ResumeFrom::Mode::must || resume.mode == ResumeFrom::Mode::step) &&
+  } else if (checkpoint.remote.empty() &&
+             (resume.mode == ResumeFrom::Mode::must || resume.mode == ResumeFrom::Mode::step) &&
              !fs::is_directory(checkpoint.folder, ignored)) {
     const std::string wanted = resume.mode == ResumeFrom::Mode::must ? "must" : fmt::format("step {}", resume.step);
     checker.report("checkpoint.resume", "{}, but checkpoint.folder {} does not exist", wanted, checkpoint.folder);

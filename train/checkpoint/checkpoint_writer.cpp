@@ -123,17 +123,25 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
     if (!first()) return;
     QUENCH_LOG_INFO("saved {} ({:.1f} MiB in {:.2f} s)", saved.path.string(),
                     static_cast<double>(saved.bytes) / (1 << 20), seconds);
-    RetentionPolicy policy{options_.keep_latest, options_.pinned};
-    policy.keep_steps.push_back(state.step);
     if (!kept_ || is_in_line(*kept_, state.step)) kept_on_disk_ = kept_.value_or(-1);
-    if (const auto kept_step = kept()) policy.keep_steps.push_back(*kept_step);
-    if (options_.resumed_from) policy.keep_steps.push_back(*options_.resumed_from);
-    if (options_.in_use)
-      for (const std::int64_t step : options_.in_use()) policy.keep_steps.push_back(step);
-    apply_retention(folder_, policy);
+    apply_policy(state.step);
   } catch (...) {
     error_ = std::current_exception();
   }
+}
+
+void CheckpointWriter::apply_policy(std::int64_t saved) const {
+  RetentionPolicy policy{options_.keep_latest, options_.pinned};
+  policy.keep_steps.push_back(saved);
+  if (const auto kept_step = kept()) policy.keep_steps.push_back(*kept_step);
+  if (options_.resumed_from) policy.keep_steps.push_back(*options_.resumed_from);
+  if (options_.in_use)
+    for (const std::int64_t step : options_.in_use()) policy.keep_steps.push_back(step);
+  apply_retention(folder_, policy);
+}
+
+void CheckpointWriter::delete_unused() {
+  if (first() && !line_.saved.empty()) apply_policy(*line_.saved.rbegin());
 }
 
 void CheckpointWriter::collect() {

@@ -109,6 +109,9 @@ class CheckpointWriter {
   // failed since the last finish().
   std::vector<SaveReport> finish();
 
+  // Deletes what only CheckpointOptions::in_use has kept since the last save. After finish().
+  void delete_unused();
+
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
   // Host bytes of snapshots; at most snapshot_bytes(tensors) for async saves.
   [[nodiscard]] std::int64_t staging_bytes() const noexcept { return snapshot_.capacity(); }
@@ -119,6 +122,7 @@ class CheckpointWriter {
   void write(const CheckpointState& state, std::span<const CheckpointTensor> tensors, Clock::time_point called);
   // step-<step> is whole and of the run's line, with step-<saved> as its last checkpoint.
   [[nodiscard]] bool is_in_line(std::int64_t step, std::int64_t saved) const;
+  void apply_policy(std::int64_t saved) const;
   void collect();
   [[nodiscard]] bool first() const noexcept { return options_.peers == nullptr || options_.peers->rank() == 0; }
 

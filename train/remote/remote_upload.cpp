@@ -142,9 +142,8 @@ void apply_remote_retention(RemoteStore& store, const RemoteUpload& upload, cons
       continue;
     }
     if (++whole <= options.keep_latest || options.keep_latest == 0 || checkpoint.pinned) continue;
-    std::error_code ignored;
     const bool is_kept = std::ranges::find(upload.kept, step) != upload.kept.end() ||
-                         fs::exists(upload.path.parent_path() / step_name(step) / Manifest::kFileName, ignored);
+                         inspect_checkpoint(step, upload.path.parent_path() / step_name(step)).pinned;
     if (!is_kept) store.remove(checkpoint);
   }
 }

@@ -36,7 +36,7 @@ struct UploadOptions {
 bool upload_checkpoint(RemoteStore& store, const RemoteUpload& upload, const UploadOptions& options);
 
 // After an upload, rank 0: marks checkpoints that the run has abandoned, and deletes those beyond keep_latest. Exempt:
-// `kept`, pinned and superseded ones, and those that the local folder has. Rests of interrupted uploads of earlier
+// `kept`, superseded ones, and those pinned here or there. Rests of interrupted uploads of earlier
 // steps are deleted too.
 void apply_remote_retention(RemoteStore& store, const RemoteUpload& upload, const UploadOptions& options);
 

@@ -119,6 +119,7 @@ void RunSaver::finish() {
     missing = std::current_exception();
   }
   (void)writer_->finish();
+  if (remote_) writer_->delete_unused();
   if (missing) std::rethrow_exception(missing);
 }
 

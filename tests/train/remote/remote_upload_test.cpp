@@ -36,7 +36,7 @@ class RemoteUploadTest : public ::testing::Test {
     const float value = static_cast<float>(++saves_);
     const auto write = [&](distributed::ProcessGroup* group) {
       const int rank = group == nullptr ? 0 : group->rank();
-      const Tensor rows = Tensor::full({100}, value, DType::f32);
+      const Tensor rows = Tensor::from_values<float>({100}, std::vector<float>(100, value));
       (void)save_checkpoint(folder_.path(), {.step = step}, {{{"w", {100 * ranks}, {100 * rank, 100}, rows, {}}}},
                             group, nullptr);
     };
@@ -162,16 +162,17 @@ TEST_F(RemoteUploadTest, OldOnesAreDeletedManifestFirst) {
   server_.put("run/step-2/PINNED", "");
   server_.put("run/step-0/rank-00000.safetensors", "rest of an interrupted upload");
   server_.put("run/notes.txt", "of a user");
-  for (const std::int64_t step : {1, 2, 3}) fs::remove_all(folder_ / step_name(step));
+  testing::write_file(folder_ / "step-4" / "PINNED", "");
   server_.forget_requests();
   save(6);
   ASSERT_TRUE(send(upload_of(6, {}, {3}), 1));
   std::vector<std::string> removed;
   for (const testing::SeenS3Request& seen : server_.requests())
     if (seen.method == "DELETE") removed.push_back(seen.target.substr(12));
-  // Steps 4 and 5 are in the folder, 2 is pinned, 3 is kept.
+  // Steps 2 and 4 are pinned, 3 is kept.
   EXPECT_THAT(removed,
-              ElementsAre("step-6/SUPERSEDED", "step-1/manifest.json", "step-1/manifest.json",
+              ElementsAre("step-6/SUPERSEDED", "step-5/manifest.json", "step-5/manifest.json",
+                          "step-5/rank-00000.safetensors", "step-1/manifest.json", "step-1/manifest.json",
                           "step-1/rank-00000.safetensors", "step-0/manifest.json", "step-0/rank-00000.safetensors"));
   EXPECT_TRUE(server_.objects().contains("run/notes.txt"));
 }
