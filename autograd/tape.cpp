@@ -81,6 +81,11 @@ void Tape::backward(const Variable& root) {
   backward();
 }
 
+void Tape::backward(const Variable& root, const Tensor& gradient) {
+  if (root.requires_grad()) root.gradient()->contribute(gradient);
+  backward();
+}
+
 void Tape::backward() {
   const NoGrad no_grad;
   while (!nodes_.empty()) {

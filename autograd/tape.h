@@ -54,6 +54,8 @@ class Tape {
   // Backward pass. `root` must be f32 [1] recorded on this tape, which then is empty, or a leaf; its gradient is set to
   // 1. Else throws invalid_argument. A variable of another tape is a constant: gradients end there.
   void backward(const Variable& root);
+  // From the gradient of a root of any shape; a root without gradient records nothing.
+  void backward(const Variable& root, const Tensor& gradient);
   void backward();
 
   [[nodiscard]] std::size_t size() const noexcept { return nodes_.size(); }

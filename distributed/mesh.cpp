@@ -40,9 +40,9 @@ std::vector<int> MeshAxis::ranks(int rank) const {
 }
 
 std::vector<MeshAxis> mesh_axes(const MeshSizes& sizes) {
-  QUENCH_CHECK(std::min({sizes.replicate, sizes.shard, sizes.context, sizes.expert, sizes.tensor}) >= 1,
-               "mesh: replicate {}, shard {}, context {}, expert {}, tensor {}", sizes.replicate, sizes.shard,
-               sizes.context, sizes.expert, sizes.tensor);
+  QUENCH_CHECK(std::min({sizes.replicate, sizes.shard, sizes.context, sizes.expert, sizes.tensor, sizes.pipeline}) >= 1,
+               "mesh: replicate {}, shard {}, context {}, expert {}, tensor {}, pipeline {}", sizes.replicate,
+               sizes.shard, sizes.context, sizes.expert, sizes.tensor, sizes.pipeline);
   QUENCH_CHECK(sizes.world() <= INT_MAX && sizes.copy() % sizes.expert == 0, "mesh of {} ranks: experts on {} of {}",
                sizes.world(), sizes.expert, sizes.copy());
   const auto copy = static_cast<int>(sizes.copy());
@@ -56,7 +56,9 @@ std::vector<MeshAxis> mesh_axes(const MeshSizes& sizes) {
           {kExperts, sizes.expert, tensor, "exchanges token rows with the experts", "experts"},
           // Without expert parallelism experts are sharded as all weights.
           {kExpertShard, copy / sizes.expert, sizes.expert * tensor,
-           "all-gathers experts, reduce-scatters their gradients", sizes.expert == 1 ? "shard" : "expert shard"}};
+           "all-gathers experts, reduce-scatters their gradients", sizes.expert == 1 ? "shard" : "expert shard"},
+          {kPipeline, sizes.pipeline, static_cast<int>(sizes.stage_ranks()),
+           "stages send hidden states onwards, their gradients back", "pipeline"}};
 }
 
 MeshAxis mesh_axis_of(const MeshSizes& sizes, std::string_view name) {
@@ -70,6 +72,7 @@ std::string describe_sizes(const MeshSizes& sizes) {
   std::string text = fmt::format("{} = replicate {} x shard {} x context {}", sizes.world(), sizes.replicate,
                                  sizes.shard, sizes.context);
   if (sizes.tensor > 1) text += fmt::format(" x tensor {}", sizes.tensor);
+  if (sizes.pipeline > 1) text += fmt::format(" x pipeline {}", sizes.pipeline);
   if (sizes.expert > 1) text += fmt::format(", experts over {}", sizes.expert);
   return text;
 }

@@ -1,8 +1,8 @@
 #pragma once
 // Mesh of a run's ranks: the only place where process groups are derived from the sizes of section parallel.
 //
-// Ranks are numbered with `tensor` innermost, then `context`, `shard` and `replicate`. Every kind of group is a row of
-// mesh_axes(): `size` ranks that are `stride` apart. A rank belongs to one group of each row.
+// Ranks are numbered with `tensor` innermost, then `context`, `shard`, `replicate` and `pipeline`. Every kind of group
+// is a row of mesh_axes(): `size` ranks that are `stride` apart. A rank belongs to one group of each row.
 
 #include <cstdint>
 #include <string>
@@ -17,10 +17,12 @@ struct MeshSizes {
   int context = 1;    // parts of each sequence
   int expert = 1;     // ranks of a copy that split the experts
   int tensor = 1;     // slices of the weights
+  int pipeline = 1;   // stages: parts of the layers
 
-  // Ranks that share one copy of the parameters, or of a slice of them.
+  // Ranks that share one copy of the parameters, or of a slice of those of a stage.
   [[nodiscard]] std::int64_t copy() const noexcept { return std::int64_t{shard} * context; }
-  [[nodiscard]] std::int64_t world() const noexcept { return replicate * copy() * tensor; }
+  [[nodiscard]] std::int64_t stage_ranks() const noexcept { return replicate * copy() * tensor; }
+  [[nodiscard]] std::int64_t world() const noexcept { return stage_ranks() * pipeline; }
   // Ranks that read different sequences.
   [[nodiscard]] int data() const noexcept { return replicate * shard; }
 };
@@ -50,6 +52,7 @@ inline constexpr std::string_view kTensor = "tensor";             // slices of t
 inline constexpr std::string_view kShard = "shard";               // MeshSizes::copy() ranks: FSDP
 inline constexpr std::string_view kReplicate = "replicate";       // equal shards of all copies
 inline constexpr std::string_view kContext = "context";           // parts of the same sequences
+inline constexpr std::string_view kPipeline = "pipeline";         // stages of the same sequences
 inline constexpr std::string_view kExperts = "expert";            // all experts
 inline constexpr std::string_view kExpertShard = "expert shard";  // equal experts of a copy
 }  // namespace mesh_axis

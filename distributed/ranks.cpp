@@ -70,7 +70,7 @@ const std::shared_ptr<const Ranks>& Ranks::single() {
   static const std::shared_ptr<const Ranks> ranks = [] {
     const std::shared_ptr<ProcessGroup> group = single_group("single", {});
     return std::make_shared<const Ranks>(
-        Ranks{0, 1, {}, 1, group, group, group, group, group, group, group, group, group});
+        Ranks{0, 1, {}, 1, group, group, group, group, group, group, group, group, group, group, nullptr});
   }();
   return ranks;
 }
@@ -104,6 +104,7 @@ Ranks make_ranks(const std::shared_ptr<World>& world, const MeshSizes& mesh) {
   ranks.tensor = group(mesh_axis::kTensor);
   ranks.experts = group(mesh_axis::kExperts);
   ranks.expert_shard = group(mesh_axis::kExpertShard);
+  ranks.pipeline = group(mesh_axis::kPipeline);
   ranks.saving = world->make_host_group("saving");
   return ranks;
 }

@@ -14,6 +14,8 @@
 
 namespace quench::distributed {
 
+struct PipelineChannels;
+
 struct Ranks {
   int rank = 0;
   int size = 1;
@@ -30,6 +32,10 @@ struct Ranks {
   std::shared_ptr<ProcessGroup> experts, expert_shard;
   // CPU groups: host-side agreement, and the checkpoint thread.
   std::shared_ptr<ProcessGroup> host, saving;
+  // Stages of the same sequences, in their order; and the connections to neighbours (pipeline/pipeline_channels.h),
+  // null for one stage.
+  std::shared_ptr<ProcessGroup> pipeline;
+  std::shared_ptr<const PipelineChannels> channels;
 
   // A process without others. Its groups have one rank (single_group()) and take tensors of any device; the functions
   // below leave them alone. One object for all users in the process.
@@ -37,10 +43,14 @@ struct Ranks {
 
   [[nodiscard]] bool is_first() const noexcept { return rank == 0; }
   [[nodiscard]] bool is_single() const noexcept { return size == 1; }
+  // Pipeline stage, and the rank's number in it.
+  [[nodiscard]] int stage() const noexcept { return rank / static_cast<int>(mesh.stage_ranks()); }
+  [[nodiscard]] int stage_rank() const noexcept { return rank % static_cast<int>(mesh.stage_ranks()); }
   // Among mesh.data() ranks that read different sequences.
-  [[nodiscard]] int data_rank() const noexcept { return rank / (mesh.context * mesh.tensor); }
-  // Values that the ranks of a tensor group have in common are counted by the first of them.
-  [[nodiscard]] bool counts() const noexcept { return rank % mesh.tensor == 0; }
+  [[nodiscard]] int data_rank() const noexcept { return stage_rank() / (mesh.context * mesh.tensor); }
+  // Values that the ranks of a tensor group and the stages have in common are counted by one of them, which has the
+  // losses.
+  [[nodiscard]] bool counts() const noexcept { return rank % mesh.tensor == 0 && stage() == mesh.pipeline - 1; }
 };
 
 // Groups of mesh_axes(), whose sizes multiply to the world size; equal groups are one, except where an axis is apart.

@@ -41,6 +41,7 @@ std::int64_t stack_index(const std::string& name) {
 
 // Number of decoder layers; MTP layers, whose indices follow, do not count.
 std::int64_t stack_size(nn::Module& root) {
+  if (const auto* model = dynamic_cast<const nn::CausalLm*>(&root)) return model->config().num_hidden_layers;
   std::int64_t size = 0, first_mtp = std::numeric_limits<std::int64_t>::max();
   root.visit([&](const std::string& name, nn::Module& module) {
     const std::int64_t index = stack_index(name);
@@ -327,14 +328,14 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       if (auto* linear = dynamic_cast<nn::Linear*>(&module)) add_names(name, linear->info(name));
       if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) add_names(name, experts->info(name));
     });
-    require_matches(options.rules, layers);
+    if (!nn::is_part_of_model(root)) require_matches(options.rules, layers);
   }
   root.visit([&](const std::string& name, nn::Module& module) {
     if (auto* table = dynamic_cast<nn::Embedding*>(&module)) convert_embedding(name, *table);
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) convert(name, *linear);
     if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) convert_experts(name, *experts);
   });
-  choice.require_used();
+  if (!nn::is_part_of_model(root)) choice.require_used();
   return report;
 }
 

@@ -64,7 +64,7 @@ report < <(
                     "core/cuda/experts core/cuda " \
                     "autograd nn/spec nn/modules nn/attention nn/experts nn/decoder nn/models nn/optim " \
                     "recipes recipes/emulated recipes/float8 recipes/mx recipes/lora recipes/qat " \
-                    "distributed/store distributed distributed/experts distributed/context distributed/tensor distributed/fsdp distributed/gloo distributed/nccl " \
+                    "distributed/store distributed distributed/experts distributed/context distributed/tensor distributed/fsdp distributed/pipeline distributed/gloo distributed/nccl " \
                     "distributed/launcher " \
                     "data/hub data/s3 data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \
                     "export/mixes export/schemes export/methods export/formats export/kv_cache export/formats/packed_words export/formats/compressed_tensors export/formats/torchao " \

@@ -37,9 +37,9 @@ std::int64_t announced(ProcessGroup& host, std::int64_t number) {
 }
 
 // Ranks do not synchronise between announcements: a failing rank notifies the others.
-Tensor gather_announced(const nn::Parameter& parameter, const Ranks& ranks) {
+Tensor gather_announced(const nn::Parameter& parameter, const Ranks& ranks, const nn::WholeRows& gather) {
   try {
-    return gather_parameter(parameter, ranks);
+    return gather ? gather(parameter) : gather_parameter(parameter, ranks);
   } catch (const CommunicationError&) {
     throw;  // known to all ranks
   } catch (const std::exception& error) {
@@ -62,18 +62,18 @@ Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks) {
 }
 
 void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const Ranks& ranks,
-                           const std::function<void(const nn::WholeRows&)>& work) {
+                           const std::function<void(const nn::WholeRows&)>& work, const nn::WholeRows& gather) {
   if (ranks.is_single()) return work({});
   const auto serve = [&] {
     for (std::int64_t next = 0; (next = announced(*ranks.host, 0)) != kNoMore;)
-      (void)gather_announced(*parameters[static_cast<std::size_t>(next)], ranks);
+      (void)gather_announced(*parameters[static_cast<std::size_t>(next)], ranks, gather);
   };
   const auto lead = [&] {
     const auto whole = [&](const nn::Parameter& parameter) {
       const auto found = std::ranges::find(parameters, &parameter);
       QUENCH_CHECK(found != parameters.end(), "{} is none of the parameters to gather", parameter.name);
       (void)announced(*ranks.host, found - parameters.begin());
-      return gather_announced(parameter, ranks);
+      return gather_announced(parameter, ranks, gather);
     };
     std::exception_ptr failed;
     try {

@@ -50,9 +50,15 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
   const std::vector<const nn::Linear*> linear = linear_layers(model_);
   const nn::Sharding sharding{shard_->rank(), shard_->size()}, of_experts = expert_sharding();
   if (of_experts.parts > 1) share_experts();
+  unit_of_layer_.resize(static_cast<std::size_t>(all_layers_));
+  const std::vector<nn::LayerRange>& chunks = model_.chunks();
   for (const nn::CausalLm::Unit& part : model_.units()) {
     Unit& unit = units_.emplace_back();
     unit.parameters = part.parameters;
+    // Parts around the layers belong to the chunk next to them.
+    if (part.layer >= 0) unit_of_layer_[static_cast<std::size_t>(part.layer)] = units_.size() - 1;
+    while (part.layer >= chunks[chunk_].end && chunk_ + 1 < chunks.size()) ++chunk_;
+    unit.chunk = chunk_;
     if (sharding.count == 1) continue;
     std::vector<nn::Parameter*> gathered;
     for (nn::Parameter* parameter : unit.parameters) {
@@ -73,7 +79,9 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     // gathered.
     unit.sharded->weights().set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
   }
+  chunk_ = 0;
   const auto parts = model_.units();
+  if (parts.front().layer < 0) embedding_ = &units_.front();
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (parts[i].makes_logits || (parts[i].layer < 0 && i > 0)) head_units_.push_back(&units_[i]);
   // The gradient of a head of its own is complete when the loss's backward function ends. MTP layers use the head
@@ -124,25 +132,36 @@ ShardedModel::~ShardedModel() {
   owner.destroy_stream(shared_->stream);
 }
 
-void ShardedModel::begin_pass(bool last) {
+void ShardedModel::begin_forward(std::size_t chunk) {
+  gather_leading(chunk);
+}
+
+void ShardedModel::begin_backward(bool last, std::size_t chunk) {
   last_ = last;
+  chunk_ = chunk;
   for (Unit& unit : units_) {
+    if (unit.chunk != chunk) continue;
     unit.reduced = false;
     if (unit.sharded) unit.sharded->expect_gradients();
   }
-  gather_leading();
+}
+
+std::span<ShardedModel::Unit> ShardedModel::leading(std::size_t chunk) {
+  const auto begin = std::ranges::find(units_, chunk, &Unit::chunk);
+  const auto count = std::min(kLeadingUnits, static_cast<std::size_t>(units_.end() - begin));
+  return {begin, count};
 }
 
 std::size_t ShardedModel::leading_parameters() const {
   std::size_t count = 0;
-  for (std::size_t i = 0; i < kLeadingUnits; ++i)
+  for (std::size_t i = 0; i < std::min(kLeadingUnits, units_.size()); ++i)
     for (const nn::Parameter* parameter : units_[i].parameters) count += parameter->variable.requires_grad() ? 1 : 0;
   return count;
 }
 
-void ShardedModel::gather_leading() {
-  for (std::size_t i = 0; i < kLeadingUnits; ++i)
-    if (units_[i].sharded) units_[i].sharded->weights().gather(Phase::forward);
+void ShardedModel::gather_leading(std::size_t chunk) {
+  for (Unit& unit : leading(chunk))
+    if (unit.sharded) unit.sharded->weights().gather(Phase::forward);
 }
 
 void ShardedModel::end_gathers() {
@@ -172,21 +191,24 @@ bool ShardedModel::is_head(const Unit& unit) const noexcept {
   return std::ranges::find(head_units_, &unit) != head_units_.end();
 }
 
-std::int64_t ShardedModel::pass_layers() const {
+std::int64_t ShardedModel::pass_end(const Unit& unit) const {
+  if (!model_.ends(unit.chunk)) return model_.chunks()[unit.chunk].end;
   return autograd::Tape::current() != nullptr ? all_layers_ : layers_;
 }
 
 void ShardedModel::before_forward(std::int64_t layer) {
-  if (!layer_unit(layer).sharded) return;
-  layer_unit(layer).sharded->weights().gather(Phase::forward);
+  const Unit& own = layer_unit(layer);
+  if (!own.sharded) return;
+  own.sharded->weights().gather(Phase::forward);
   // MTP layers read the embedding: gathered once for all depths and a tied head.
-  FsdpUnitWeights& embedding = units_.front().sharded->weights();
-  if (layer >= layers_) embedding.set_frees_itself(layer + 1 == all_layers_ && !is_head(units_.front()));
-  if (layer + 1 < pass_layers()) {
+  if (layer >= layers_)
+    embedding_->sharded->weights().set_frees_itself(layer + 1 == all_layers_ && !is_head(*embedding_));
+  if (layer + 1 < pass_end(own)) {
     layer_unit(layer + 1).sharded->weights().gather(Phase::forward);
-    if (layer + 1 == layers_) embedding.gather(Phase::forward);
+    if (layer + 1 == layers_) embedding_->sharded->weights().gather(Phase::forward);
     return;
   }
+  if (!model_.ends(own.chunk)) return;
   // Memory peaks in the loss, which needs at most one layer's buffers.
   shared_->weights.trim();
   for (Unit* unit : head_units_) unit->sharded->weights().gather(Phase::forward);
@@ -195,7 +217,7 @@ void ShardedModel::before_forward(std::int64_t layer) {
 void ShardedModel::after_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
   if (autograd::Tape::current() != nullptr && layer + 1 == all_layers_) {
-    units_.front().sharded->weights().set_frees_itself(true);  // after the head, if tied
+    if (embedding_ != nullptr) embedding_->sharded->weights().set_frees_itself(true);  // after the head, if tied
     for (Unit* unit : head_units_) unit->sharded->attach_gradients();
   }
   if (!options_.reshard_after_forward) return;
@@ -213,9 +235,9 @@ void ShardedModel::before_backward(std::int64_t layer) {
   if (!unit.sharded) return;
   unit.sharded->weights().gather(Phase::backward);
   unit.sharded->attach_gradients();
-  if (layer > 0) layer_unit(layer - 1).sharded->weights().gather(Phase::backward);
+  if (layer > model_.chunks()[unit.chunk].begin) layer_unit(layer - 1).sharded->weights().gather(Phase::backward);
   // Decoder layer 0 and MTP layers read the embedding.
-  if (layer == 0 || layer >= layers_) units_.front().sharded->attach_gradients();
+  if (layer == 0 || layer >= layers_) embedding_->sharded->attach_gradients();
 }
 
 void ShardedModel::after_backward(std::int64_t layer) {
@@ -228,7 +250,8 @@ void ShardedModel::after_backward(std::int64_t layer) {
 void ShardedModel::reduce_ready() {
   if (!reduces()) return;
   for (Unit* unit : head_units_)
-    if (unit->sharded && unit->sharded->trainable() && unit->sharded->gradients_ready()) begin_reduce(*unit);
+    if (unit->chunk == chunk_ && unit->sharded && unit->sharded->trainable() && unit->sharded->gradients_ready())
+      begin_reduce(*unit);
 }
 
 void ShardedModel::begin_reduce(Unit& unit) {
@@ -263,9 +286,10 @@ void ShardedModel::begin_replica_sum(Unit& unit) {
       replica_sums_.push_back(replicate_->all_reduce(parameter->variable.grad(), ReduceOp::sum, parameter->name));
 }
 
-void ShardedModel::end_pass() {
+void ShardedModel::end_backward() {
   if (!reduces()) return;
-  for (Unit& unit : units_) begin_reduce(unit);
+  for (Unit& unit : units_)
+    if (unit.chunk == chunk_) begin_reduce(unit);
   end_reductions(0);
   shared_->gradients.trim();
   shared_->clock->wait(replica_sums_);
@@ -277,7 +301,7 @@ void ShardedModel::sum_shared_gradients() {
   std::int64_t elements = 0;
   for (const Unit& unit : units_)
     for (const nn::Parameter* parameter : unit.parameters) {
-      if (!parameter->variable.requires_grad() || !parameter->slice.is_shared()) continue;
+      if (unit.chunk != chunk_ || !parameter->variable.requires_grad() || !parameter->slice.is_shared()) continue;
       const auto& gradient = parameter->variable.gradient();
       if (!gradient->has_value()) gradient->target().tensor.zero();
       gradients.push_back(gradient->value());

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "distributed/context/context_exchange.h"
@@ -51,19 +52,21 @@ class ShardedModel {
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
-  // Around a micro-batch's passes; after the `last` of a step, the shards' gradients are sums over all processes.
-  void begin_pass(bool last);
-  void end_pass();
+  // Before a forward pass through a chunk of the model (nn::CausalLm::chunks()), and around its backward pass. After
+  // the `last` of a step, the shards' gradients of the chunk are sums over all processes that hold it.
+  void begin_forward(std::size_t chunk = 0);
+  void begin_backward(bool last, std::size_t chunk = 0);
+  void end_backward();
   // Local squared gradient norm, f64 [1], to the full model's. In place.
   void sum_squared_norm(const Tensor& norm);
   // Exposed communication since the last call.
   [[nodiscard]] double take_waiting_seconds() { return shared_->clock->take_seconds(); }
   // After an optimizer step: reduces the optimizer's amax of local rows over the shard group.
   void parameters_changed() { shared_->weight_amax->refresh(); }
-  // Trained parameters read first in a pass, in model order; their prefetch for the next pass, called once they are
-  // updated, overlaps the update of the others.
+  // Trained parameters read first in a pass through the first chunk, in model order; their prefetch for the next pass,
+  // called once they are updated, overlaps the update of the others.
   [[nodiscard]] std::size_t leading_parameters() const;
-  void gather_leading();
+  void gather_leading(std::size_t chunk = 0);
   // Drops pending prefetches when no pass follows. Collective.
   void end_gathers();
 
@@ -85,6 +88,7 @@ class ShardedModel {
   struct Unit {
     std::vector<nn::Parameter*> parameters;
     std::unique_ptr<FsdpUnit> sharded;  // null: one rank
+    std::size_t chunk = 0;
     bool reduced = false;
   };
 
@@ -94,10 +98,12 @@ class ShardedModel {
   void after_forward(std::int64_t layer);
   void before_backward(std::int64_t layer);
   void after_backward(std::int64_t layer);
-  [[nodiscard]] Unit& layer_unit(std::int64_t layer) { return units_[static_cast<std::size_t>(layer) + 1]; }
+  [[nodiscard]] Unit& layer_unit(std::int64_t layer) { return units_[unit_of_layer_[static_cast<std::size_t>(layer)]]; }
+  // Units read first in a pass through a chunk.
+  [[nodiscard]] std::span<Unit> leading(std::size_t chunk);
   [[nodiscard]] bool is_head(const Unit& unit) const noexcept;
-  // Layers of the current pass: MTP layers run in recorded passes alone.
-  [[nodiscard]] std::int64_t pass_layers() const;
+  // End of the layers of a pass through the unit's chunk: MTP layers run in recorded passes alone.
+  [[nodiscard]] std::int64_t pass_end(const Unit& unit) const;
   [[nodiscard]] bool reduces() const noexcept { return last_ || options_.reduce_every_micro_batch; }
   void begin_reduce(Unit& unit);
   // Until at most `keep` are in flight.
@@ -118,10 +124,13 @@ class ShardedModel {
   std::unique_ptr<ContextExchange> exchange_;             // null: no context parallelism
   std::unique_ptr<GroupTensorExchange> tensor_;           // null: no tensor parallelism
   std::vector<Unit> units_;
+  std::vector<std::size_t> unit_of_layer_;
   std::vector<Unit*> head_units_;
+  Unit* embedding_ = nullptr;  // null: the first layer is in another process
   std::deque<Unit*> reducing_;
   Works replica_sums_;
   nn::UnitHooks hooks_;
+  std::size_t chunk_ = 0;  // of the backward pass
   bool last_ = true;
   bool gathers_after_head_ = false;
 };

@@ -70,28 +70,45 @@ Tensor position_rows(std::span<const SequenceRange> sequences, std::span<const s
 
 }  // namespace
 
-CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
-    : embed_tokens(config.vocab_size / options.tensor.count, config.hidden_size, options, config.initializer_range),
-      norm(config.hidden_size, config.stream.norm.form, options) {
-  add_module("embed_tokens", embed_tokens);
+CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options,
+                     const std::vector<LayerRange>& chunks) {
+  const bool starts = chunks.front().begin == 0, ends = chunks.back().end == config.num_hidden_layers;
+  const auto add_table = [&] {
+    const std::int64_t rows = config.vocab_size / options.tensor.count;
+    embed_tokens.emplace(rows, config.hidden_size, options, config.initializer_range);
+    embed_tokens->weight().stage_copy = !starts;
+    add_module("embed_tokens", *embed_tokens);
+  };
+  if (starts) add_table();
   for (const BlockSpec& block : config.blocks) {
-    layers.push_back(std::make_unique<DecoderLayer>(config, block, options));
-    add_module("layers." + std::to_string(block.layer), *layers.back());
+    std::unique_ptr<DecoderLayer>& layer = layers.emplace_back();
+    if (std::ranges::none_of(chunks, [&](const LayerRange& chunk) { return chunk.contains(block.layer); })) continue;
+    layer = std::make_unique<DecoderLayer>(config, block, options);
+    add_module("layers." + std::to_string(block.layer), *layer);
   }
   for (const BlockSpec& block : config.mtp_blocks()) {
     mtp.push_back(std::make_unique<MtpLayer>(config, block, options));
     add_module("layers." + std::to_string(block.layer), *mtp.back());
   }
-  add_module("norm", norm);
+  if (!ends) return;
+  norm.emplace(config.hidden_size, config.stream.norm.form, options);
+  add_module("norm", *norm);
+  if (!starts && config.tie_word_embeddings) add_table();
 }
 
-CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
-    : config_(config), stream_(config.stream), options_(options), model_(config, options), rotations_(config) {
+CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options, std::vector<LayerRange> chunks)
+    : config_(config),
+      stream_(config.stream),
+      options_(options),
+      chunks_(chunks.empty() ? std::vector<LayerRange>{{0, config.num_hidden_layers}} : std::move(chunks)),
+      model_(config, options, chunks_),
+      rotations_(config) {
   const std::string fault = tensor_parallel_fault(config, options.tensor.count);
   QUENCH_CHECK_AS(ErrorCode::unsupported, fault.empty(), "{}", fault);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, is_whole() || config.mtp.layers == 0, "MTP layers in chunks of a model");
   options_.deferred = false;
   add_module("model", model_);
-  if (!config.tie_word_embeddings) {
+  if (!config.tie_word_embeddings && ends(chunks_.size() - 1)) {
     lm_head_.emplace(
         config.hidden_size, config.vocab_size / options.tensor.count,
         LinearOptions{.init_std = config.initializer_range, .parameters = options, .split = TensorSplit::rows});
@@ -102,12 +119,16 @@ CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
 
 Weight CausalLm::head_weight() const {
   return lm_head_ ? lm_head_->kernel().read_weight(lm_head_->weight()).weight()
-                  : model_.embed_tokens.read_weight().weight();
+                  : model_.embed_tokens->read_weight().weight();
+}
+
+Parameter* CausalLm::shared_table() noexcept {
+  return config_.tie_word_embeddings && !is_whole() && model_.embed_tokens ? &model_.embed_tokens->weight() : nullptr;
 }
 
 std::unique_ptr<HeadGemms> CausalLm::head_gemms() const {
   std::unique_ptr<HeadGemms> gemms =
-      lm_head_ ? lm_head_->kernel().head_gemms(lm_head_->weight()) : model_.embed_tokens.head_gemms();
+      lm_head_ ? lm_head_->kernel().head_gemms(lm_head_->weight()) : model_.embed_tokens->head_gemms();
   return with_logits_form(std::move(gemms), stream_, head_weight());
 }
 
@@ -145,20 +166,23 @@ Variable CausalLm::first_hidden(const Tensor& ids, const ForwardContext& context
   QUENCH_CHECK(
       options_.tensor.count == 1 || (context.tensor != nullptr && context.tensor->size() == options_.tensor.count),
       "a slice of 1 in {} of a model, without the other slices", options_.tensor.count);
-  if (context.tensor == nullptr) return scaled_embedding(model_.embed_tokens.forward(ids));
+  if (context.tensor == nullptr) return scaled_embedding(model_.embed_tokens->forward(ids));
   return scaled_embedding(
-      autograd::embedding_of_parts(model_.embed_tokens.read_weight().weight(), ids, *context.tensor));
+      autograd::embedding_of_parts(model_.embed_tokens->read_weight().weight(), ids, *context.tensor));
 }
 
 Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
-  Variable residual = first_hidden(ids, context);
+  const LayerRange& chunk = chunks_.at(context.chunk);
+  QUENCH_CHECK(starts(context.chunk) != context.chunk_input.defined(), "layers from {} on: hidden states before them",
+               chunk.begin);
+  Variable residual = starts(context.chunk) ? first_hidden(ids, context) : context.chunk_input;
   Variable delta;
   autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
-  for (std::size_t i = 0; i < model_.layers.size(); ++i) {
-    const auto unit = static_cast<std::int64_t>(i);
+  for (std::int64_t unit = chunk.begin; unit < chunk.end; ++unit) {
     if (offloader != nullptr) offloader->begin_forward(unit);
     begin_unit(unit, context);
-    std::tie(residual, delta) = run_layer(i, std::move(residual), std::move(delta), context);
+    std::tie(residual, delta) =
+        run_layer(static_cast<std::size_t>(unit), std::move(residual), std::move(delta), context);
     if (offloader != nullptr) Tape::mark([offloader, unit] { offloader->begin_backward(unit); });
     end_unit(unit, context);
     if (context.layer_outputs != nullptr && context.layer_outputs->takes(unit)) {
@@ -167,7 +191,8 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
     }
   }
   if (offloader != nullptr) offloader->end_forward();
-  const RmsNorm& norm = model_.norm;
+  if (!ends(context.chunk)) return delta.defined() ? autograd::add(residual, delta) : residual;
+  const RmsNorm& norm = *model_.norm;
   const Variable normed = delta.defined() ? autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second
                                           : autograd::rms_norm(residual, norm.weight(), norm.form());
   return context.tensor == nullptr ? normed : autograd::gather_tokens(normed, ids.size(0), *context.tensor).rows;
@@ -183,7 +208,7 @@ std::vector<Variable> CausalLm::mtp_hidden(Variable hidden, std::span<const MtpI
     const MtpLayer& layer = *model_.mtp[i];
     const std::int64_t unit = config_.num_hidden_layers + static_cast<std::int64_t>(i);
     begin_unit(unit, context);
-    const Variable embedding = scaled_embedding(model_.embed_tokens.forward(inputs[i].ids));
+    const Variable embedding = scaled_embedding(model_.embed_tokens->forward(inputs[i].ids));
     own.counted_rows = inputs[i].rows;
     own.part = inputs[i].part;
     const auto [residual, delta] = run_mtp(layer, embedding, hidden, own);
@@ -265,17 +290,23 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std:
 
 std::vector<CausalLm::Unit> CausalLm::units() {
   std::vector<Unit> all;
-  all.push_back({"model.embed_tokens", -1, !lm_head_, model_.embed_tokens.parameters()});
+  const auto add_table = [&] {
+    all.push_back({"model.embed_tokens", -1, model_.norm && !lm_head_, model_.embed_tokens->parameters()});
+  };
+  if (starts(0)) add_table();
   for (std::size_t i = 0; i < model_.layers.size(); ++i)
-    all.push_back(
-        {fmt::format("model.layers.{}", i), static_cast<std::int64_t>(i), false, model_.layers[i]->parameters()});
+    if (model_.layers[i])
+      all.push_back(
+          {fmt::format("model.layers.{}", i), static_cast<std::int64_t>(i), false, model_.layers[i]->parameters()});
   for (std::size_t i = 0; i < model_.mtp.size(); ++i) {
     const std::int64_t layer = config_.num_hidden_layers + static_cast<std::int64_t>(i);
     all.push_back({fmt::format("model.layers.{}", layer), layer, false, model_.mtp[i]->parameters()});
   }
-  Unit& last = all.emplace_back(Unit{"model.norm", -1, false, model_.norm.parameters()});
+  if (!model_.norm) return all;
+  Unit& last = all.emplace_back(Unit{"model.norm", -1, false, model_.norm->parameters()});
   for (const auto& head : added_heads_) last.parameters.push_back(&head->weight);
   if (lm_head_) all.push_back({std::string(kHeadName), -1, true, lm_head_->parameters()});
+  if (!starts(0) && !lm_head_) add_table();
   return all;
 }
 
@@ -291,7 +322,7 @@ Parameter& CausalLm::add_head(const std::string& name, std::int64_t outputs, con
 
 void CausalLm::untie_head() {
   if (lm_head_) return;
-  const Parameter& table = model_.embed_tokens.weight();
+  const Parameter& table = model_.embed_tokens->weight();
   QUENCH_CHECK(table.sharding.is_whole(), "untie_head: a sharded model");
   lm_head_.emplace(config_.hidden_size, config_.vocab_size,
                    LinearOptions{.init_std = config_.initializer_range, .parameters = options_});
@@ -309,6 +340,11 @@ void CausalLm::initialize(std::uint64_t seed, const ParameterFilled& filled) {
     initialize_parameter(*parameter, seed);
     if (filled) filled(*parameter);
   }
+}
+
+bool is_part_of_model(const Module& root) {
+  const auto* model = dynamic_cast<const CausalLm*>(&root);
+  return model != nullptr && !model->is_whole();
 }
 
 }  // namespace quench::nn

@@ -9,6 +9,7 @@
 #include "nn/attention/kv_cache.h"
 #include "nn/attention/layer_rotations.h"
 #include "nn/decoder/decoder_layer.h"
+#include "nn/decoder/layer_range.h"
 #include "nn/decoder/mtp_layer.h"
 #include "nn/modules/embedding.h"
 #include "nn/modules/linear.h"
@@ -19,9 +20,20 @@ namespace quench::nn {
 // Decoder-only language model of any family of nn/models.
 class CausalLm final : public Module {
  public:
-  CausalLm(const ModelConfig& config, const ParameterOptions& options);
+  // `chunks`: ascending ranges of the config's decoder layers that the object holds, under the names of the whole
+  // model, with the embedding before the first layer and norm and head after the last; empty: all. A tied table is held
+  // at both ends, at the last one as a copy (Parameter::is_copy()). Throws unsupported for MTP layers in chunks.
+  CausalLm(const ModelConfig& config, const ParameterOptions& options, std::vector<LayerRange> chunks = {});
 
-  // Final normalised hidden states [N,H].
+  [[nodiscard]] const std::vector<LayerRange>& chunks() const noexcept { return chunks_; }
+  [[nodiscard]] bool is_whole() const noexcept { return starts(0) && ends(0); }
+  // Whether a chunk begins with the embedding, and ends with the norm before the head.
+  [[nodiscard]] bool starts(std::size_t chunk) const noexcept { return chunks_[chunk].begin == 0; }
+  [[nodiscard]] bool ends(std::size_t chunk) const noexcept { return chunks_[chunk].end == config_.num_hidden_layers; }
+  // Table of a tied head that another object holds too; null: none.
+  [[nodiscard]] Parameter* shared_table() noexcept;
+
+  // Hidden states [N,H] after the layers of ForwardContext::chunk, normalised after the last one.
   [[nodiscard]] Variable hidden(const Tensor& ids, const ForwardContext& context) const;
   // Normalised hidden states [N,H] of the model's MTP layers, by depth from 1: row i of depth k predicts token i + k
   // + 1. `hidden`: of hidden() in the same pass. After hidden(), for a training pass.
@@ -77,7 +89,7 @@ class CausalLm final : public Module {
   void untie_head();
 
   // FSDP unit: parameters gathered and freed together. Order: embedding, layers, MTP layers, final norm, untied
-  // head.
+  // head or copy of the table.
   struct Unit {
     std::string name;           // module path: "model.layers.3"
     std::int64_t layer = -1;    // index of a decoder or MTP layer, as passed to UnitHooks
@@ -106,11 +118,11 @@ class CausalLm final : public Module {
 
  private:
   struct Body final : Module {
-    Body(const ModelConfig& config, const ParameterOptions& options);
-    Embedding embed_tokens;
-    std::vector<std::unique_ptr<DecoderLayer>> layers;
+    Body(const ModelConfig& config, const ParameterOptions& options, const std::vector<LayerRange>& chunks);
+    std::optional<Embedding> embed_tokens;
+    std::vector<std::unique_ptr<DecoderLayer>> layers;  // null: in no chunk
     std::vector<std::unique_ptr<MtpLayer>> mtp;
-    RmsNorm norm;
+    std::optional<RmsNorm> norm;
   };
 
   struct AddedHead final : Module {
@@ -131,6 +143,7 @@ class CausalLm final : public Module {
   ModelConfig config_;
   StreamSpec stream_;
   ParameterOptions options_;
+  std::vector<LayerRange> chunks_;
   Body model_;
   std::optional<Linear> lm_head_;
   std::vector<std::unique_ptr<AddedHead>> added_heads_;
@@ -141,5 +154,8 @@ class CausalLm final : public Module {
   mutable LayerRotations rotations_;
   KvCacheElements kv_cache_;
 };
+
+// Whether `root` is a model that holds some of its layers alone (CausalLm::chunks()).
+[[nodiscard]] bool is_part_of_model(const Module& root);
 
 }  // namespace quench::nn

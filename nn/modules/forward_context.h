@@ -67,6 +67,10 @@ struct ForwardContext {
   std::int64_t mlp_tile_tokens = 0;
   // In the recompute of a layer, whose value nothing reads.
   bool layer_value_unread = false;
+  // Range of layers that the pass runs (nn::CausalLm::chunks()), and the hidden states [N,H] before them; undefined
+  // before the first layer.
+  std::size_t chunk = 0;
+  autograd::Variable chunk_input;
   LayerOutputs* layer_outputs = nullptr;  // must outlive the forward pass; not called in a recompute
   // Called in this order before a unit's pass, in reverse after it. Must outlive the backward pass.
   std::vector<const UnitHooks*> hooks;

@@ -71,6 +71,8 @@ struct Parameter {
   bool adapter = false;
   // Not of the model's architecture, such as a head that a training objective adds: model folders may lack it.
   bool added = false;
+  // A pipeline stage's copy of a tied table: the stage that embeds has the same values, counts and saves them.
+  bool stage_copy = false;
   // Learned quantization scales; never treated as a matrix.
   bool scales = false;
   // Derived data is valid for one version.
@@ -81,6 +83,8 @@ struct Parameter {
 
   [[nodiscard]] Weight weight() const { return whole.defined() ? whole : Weight(variable); }
   [[nodiscard]] std::int64_t numel() const { return global_shape.numel(); }
+  // Values that another rank has too and counts.
+  [[nodiscard]] bool is_copy() const noexcept { return stage_copy || slice.is_copy(); }
   // After writing the value.
   void mark_changed() noexcept { ++version; }
 };

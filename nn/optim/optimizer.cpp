@@ -50,7 +50,7 @@ std::vector<ParameterState> Optimizer::parameter_states() {
 void Optimizer::squared_grad_norm(const Tensor& result) const {
   std::vector<Tensor> gradients;
   for (const Parameter* p : parameters_)
-    if (p->variable.gradient()->has_value() && !p->slice.is_copy()) gradients.push_back(p->variable.grad());
+    if (p->variable.gradient()->has_value() && !p->is_copy()) gradients.push_back(p->variable.grad());
   squared_norm({.tensors = gradients, .result = result});
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/system/key_error.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/lora/lora_linear.h"
 #include "recipes/packed_linear.h"
 
@@ -159,6 +160,7 @@ std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options)
     const auto r = static_cast<double>(rank);
     layers.push_back({shape.name, rank, alpha / (options.rslora ? std::sqrt(r) : r)});
   }
+  if (nn::is_part_of_model(root)) return layers;
   const auto itself = [](const std::string& pattern) { return pattern; };
   const auto key = [](const auto& entry) { return entry.first; };
   constexpr std::string_view kChosen = "lora.targets chooses";

@@ -1,10 +1,10 @@
 // One rank of the test of groups of GPUs:
 //   quench run --nproc-per-node gpu -- nccl_driver [dies | hangs]
 // Ends with status 0 when every operation gave what it should, gathered codes are those of the whole weights, and
-// sequences in parts and models in slices have the loss and gradients of whole ones, else with 1 and a message. Rank 0
-// prints what 256 MiB take. "dies": rank 1 ends with status 7 in the middle of an all-gather, and the others must end
-// with 1 within 10 s. "hangs": rank 1 never comes to an operation, and the others must name it and end with 75 after 10
-// s.
+// sequences in parts, models in slices and models in stages have the loss and gradients of whole ones, else with 1 and
+// a message. Rank 0 prints what 256 MiB take. "dies": rank 1 ends with status 7 in the middle of an all-gather, and the
+// others must end with 1 within 10 s. "hangs": rank 1 never comes to an operation, and the others must name it and end
+// with 75 after 10 s.
 
 #include <unistd.h>
 
@@ -18,6 +18,7 @@
 #include "distributed/world.h"
 #include "tests/distributed/context_pass.h"
 #include "tests/distributed/gathered_codes.h"
+#include "tests/distributed/pipeline_pass.h"
 #include "tests/distributed/tensor_pass.h"
 
 namespace quench::distributed {
@@ -182,6 +183,28 @@ int run(const std::string& fault) {
           pass.dtype = DType::bf16;
           pass.tolerance = 0.05;
           pass.check(ranks, device);
+        }
+    // Models in stages: tied and untied heads, chunks, one micro-batch.
+    for (const char* model :
+         {R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "head_dim": 64)",
+          R"("model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
+             "num_key_value_heads": 4, "tie_word_embeddings": true)"})
+      for (const int chunks : {1, 2})
+        for (const autograd::Recompute recompute : {autograd::Recompute::none, autograd::Recompute::full}) {
+          testing::PipelinePass pass{.model = model,
+                                     .length = 769,
+                                     .tolerance = 1e-4,
+                                     .chunks = chunks,
+                                     .micro_batches = 2 * world->size(),
+                                     .recompute = recompute};
+          pass.check(world, device);
+          pass.dtype = DType::bf16;
+          pass.tolerance = 0.05;
+          pass.check(world, device);
+          if (chunks > 1) continue;
+          pass.micro_batches = 1;
+          pass.check(world, device);
         }
     speeds(*world);
     std::printf("rank %d of %d: all right\n", world->rank(), world->size());

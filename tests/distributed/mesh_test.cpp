@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 TEST(Mesh, EveryAxisSplitsAllRanks) {
   for (const MeshSizes& sizes : {MeshSizes{}, MeshSizes{.replicate = 2, .shard = 3, .context = 2, .expert = 3},
                                  MeshSizes{.shard = 4, .context = 2, .expert = 8},
-                                 MeshSizes{.replicate = 2, .shard = 3, .context = 2, .tensor = 4}}) {
+                                 MeshSizes{.replicate = 2, .shard = 3, .context = 2, .tensor = 4},
+                                 MeshSizes{.replicate = 2, .shard = 3, .tensor = 2, .pipeline = 3}}) {
     for (const MeshAxis& axis : mesh_axes(sizes)) {
       std::map<int, std::vector<int>> groups;
       for (int rank = 0; rank < sizes.world(); ++rank) {
@@ -55,6 +56,17 @@ TEST(Mesh, SlicesOfWeightsAreNeighbours) {
               HasSubstr("tensor       2 ranks (0,1; 2,3; ...) within a node: all-gathers token rows"));
 }
 
+TEST(Mesh, StagesAreOutermost) {
+  const MeshSizes sizes{.replicate = 2, .shard = 2, .tensor = 2, .pipeline = 2};
+  const auto ranks = [&](std::string_view axis, int rank) { return mesh_axis_of(sizes, axis).ranks(rank); };
+  EXPECT_THAT(ranks(mesh_axis::kPipeline, 5), ElementsAre(5, 13));
+  EXPECT_THAT(ranks(mesh_axis::kReplicate, 13), ElementsAre(9, 13));
+  EXPECT_EQ(sizes.world(), 16);
+  EXPECT_EQ(sizes.data(), 4);
+  EXPECT_EQ(describe_sizes(sizes), "16 = replicate 2 x shard 2 x context 1 x tensor 2 x pipeline 2");
+  EXPECT_THAT(describe_mesh(sizes, 8), HasSubstr("pipeline     2 ranks (0,8; 1,9; ...) over 2 nodes: stages send"));
+}
+
 TEST(Mesh, ReportSaysWhoTalksOverWhichLink) {
   const MeshSizes sizes{.replicate = 2, .shard = 4, .context = 2};
   EXPECT_EQ(describe_sizes(sizes), "16 = replicate 2 x shard 4 x context 2");
@@ -70,7 +82,8 @@ TEST(Mesh, SizesThatDoNotFitAreRefused) {
   EXPECT_THROW((void)mesh_axes({.shard = 0}), Error);
   EXPECT_THROW((void)mesh_axes({.shard = 3, .expert = 2}), Error);
   EXPECT_THROW((void)mesh_axes({.tensor = 0}), Error);
-  EXPECT_THROW((void)mesh_axis_of({}, "pipeline"), Error);
+  EXPECT_THROW((void)mesh_axes({.pipeline = 0}), Error);
+  EXPECT_THROW((void)mesh_axis_of({}, "stages"), Error);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ inline std::vector<float> losses(const distributed::Ranks& ranks, const recipes:
     nn::ForwardContext context =
         model.make_context({{.q_begin = 0, .q_length = kTokens, .k_begin = 0, .k_length = kTokens}}, kTokens);
     context.recompute = recompute;
-    sharded.begin_pass(true);
+    sharded.begin_forward();
     autograd::Tape tape(recompute);
     autograd::Variable loss;
     {
@@ -44,8 +44,9 @@ inline std::vector<float> losses(const distributed::Ranks& ranks, const recipes:
                         Tensor::from_values<std::int32_t>({kTokens}, labels), context, 1.0F / kTokens);
     }
     all.push_back(*loss.value().data<float>());
+    sharded.begin_backward(true);
     tape.backward(loss);
-    sharded.end_pass();
+    sharded.end_backward();
     const std::size_t leading = sharded.leading_parameters(), count = optimizer->parameters().size();
     optimizer->step(0.01, step, one, {0, leading});
     sharded.parameters_changed();

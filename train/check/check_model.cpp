@@ -241,6 +241,7 @@ void check_model(Checker& checker) {
     check_routers(checker, parsed);
     check_experts(checker, parsed);
     check_tensor_model(checker, parsed);
+    check_pipeline_model(checker, parsed);
     for (const ObjectiveEntry& objective : objective_table())
       if (objective.check_model != nullptr) objective.check_model(checker, parsed);
     report_length(checker, parsed);

@@ -25,6 +25,7 @@ void check_context(Checker& checker) {
 void check_parallel(Checker& checker) {
   check_context(checker);
   check_tensor(checker);
+  check_pipeline(checker);
   if (checker.usable({"parallel.shard"}) && checker.config().parallel.shard == 0)
     checker.report("parallel.shard", "0 processes cannot hold a model; -1 means all");
   if (checker.usable({"parallel.reduce_dtype", "training.dtype"}) &&

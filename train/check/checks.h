@@ -23,6 +23,9 @@ void check_parallel(Checker& checker);
 // parallel.tensor, next to other keys; and over the run's model.
 void check_tensor(Checker& checker);
 void check_tensor_model(Checker& checker, const nn::ModelConfig& model);
+// parallel.pipeline, next to other keys; and over the run's model.
+void check_pipeline(Checker& checker);
+void check_pipeline_model(Checker& checker, const nn::ModelConfig& model);
 void check_export(Checker& checker);
 void check_adapters(Checker& checker);
 // Each section of an objective by its own check, and that there is one at most.

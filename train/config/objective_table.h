@@ -90,6 +90,8 @@ struct ObjectiveEntry {
   // Its losses read no logits but through the model's head, whose vocabulary may be in parts: parallel.tensor may be
   // above 1.
   bool takes_slices = false;
+  // Its loss reads the model through hidden() and head_loss() alone, once: parallel.pipeline may be above 1.
+  bool takes_stages = false;
   std::string_view qat_method = "QAT";  // under a recipe of quantization-aware training
   // Adds the objective's own parameters to the run's model, with `options`, before it is loaded; null: none.
   void (*extend)(nn::CausalLm& model, const RunConfig& config, const nn::ParameterOptions& options) = nullptr;

@@ -62,6 +62,12 @@ struct EnumNames<ParallelSection::DispatchFormat> {
 };
 
 template <>
+struct EnumNames<ParallelSection::Schedule> {
+  using E = ParallelSection::Schedule;
+  static constexpr EnumTable<E, 2> values = {{{E::one_f_one_b, "1f1b"}, {E::interleaved, "interleaved"}}};
+};
+
+template <>
 struct EnumNames<ProgressDisplay> {
   using E = ProgressDisplay;
   static constexpr EnumTable<E, 3> values = {{{E::automatic, "auto"}, {E::on, "on"}, {E::off, "off"}}};

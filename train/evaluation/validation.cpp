@@ -39,6 +39,33 @@ std::vector<double> objective_sums(const nn::CausalLm& model, const Batch& batch
   return sums;
 }
 
+// Summed cross-entropy of one batch; where its last layer is in another stage: 0.
+double loss_sum(const nn::CausalLm& model, const Batch& batch, const ValidationOptions& options) {
+  const std::int64_t tokens = batch.input_ids.numel();
+  const Device device = model.options().device;
+  const Tensor ids = batch.input_ids.view({tokens}).to(device);
+  nn::ForwardContext context = batch_context(model, batch);
+  const auto loss = [&] {
+    const autograd::Variable sum =
+        model.loss(ids, batch.labels.view({tokens}).to(device), context, 1.0f, {.chunk_rows = options.loss_chunk_rows});
+    return static_cast<double>(*sum.value().to(Device{}).data<float>());
+  };
+  if (options.stages == nullptr) return loss();
+  distributed::StageExchange& stages = *options.stages;
+  const std::int64_t rows = hidden_rows(batch, *options.ranks);
+  stages.begin(distributed::forward_schedule(stages.place(), 1), std::span(&rows, 1), model.config().hidden_size,
+               model.options().dtype);
+  double sum = 0;
+  for (context.chunk = 0; context.chunk < model.chunks().size(); ++context.chunk) {
+    context.chunk_input = autograd::Variable();
+    if (const Tensor states = stages.take(); states.defined()) context.chunk_input = autograd::Variable(states);
+    const bool ends = model.ends(context.chunk);
+    if (ends) sum = loss();
+    stages.give(ends ? Tensor() : model.hidden(ids, context).value());
+  }
+  return sum;
+}
+
 void set_values(const Objective& objective, const std::vector<double>& sums, EvaluationMetrics& metrics) {
   const double units = sums[1];
   std::vector<double> means;
@@ -77,12 +104,9 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
       sums.add(own);
       continue;
     }
-    const std::int64_t tokens = batch->input_ids.numel();
-    const autograd::Variable sum =
-        model.loss(batch->input_ids.view({tokens}).to(device), batch->labels.view({tokens}).to(device),
-                   batch_context(model, *batch), 1.0f, {.chunk_rows = options.loss_chunk_rows});
-    sums.add({valid, static_cast<double>(*sum.value().to(Device{}).data<float>())});
+    sums.add({valid, loss_sum(model, *batch, options)});
   }
+  if (options.stages != nullptr) options.stages->finish_sends();
   if (!ranks.counts()) std::ranges::fill(sums.values, 0.0);
   distributed::all_reduce_numbers(*ranks.host, sums.values, distributed::ReduceOp::sum, "validation loss");
   metrics.tokens = static_cast<std::int64_t>(sums.values[0]);

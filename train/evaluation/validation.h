@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "data/sampling/dataset.h"
+#include "distributed/pipeline/stage_exchange.h"
 #include "distributed/ranks.h"
 #include "nn/decoder/causal_lm.h"
 #include "train/metrics/step_metrics.h"
@@ -17,7 +18,9 @@ struct ValidationOptions {
   std::int64_t loss_chunk_rows = 0;
   // Batches are split over them, all get the result. Not null.
   const distributed::Ranks* ranks = distributed::Ranks::single().get();
-  Objective* objective = nullptr;  // not null: its loss and metrics
+  // To other pipeline stages; null: the model is whole.
+  distributed::StageExchange* stages = nullptr;
+  Objective* objective = nullptr;  // not null: its loss and metrics. Whole models
 };
 
 // Mean cross-entropy over valid tokens, and its exponential; with an objective, mean loss and metrics over its units.

@@ -30,6 +30,7 @@ Json to_json(const StepMetrics& metrics) {
   if (metrics.devices > 1) {
     record.set("tokens_per_second_per_device", metrics.tokens_per_second / static_cast<double>(metrics.devices));
     record.set("communication_share", number_or_null(metrics.communication_share));
+    if (metrics.bubble) record.set("bubble", *metrics.bubble);
     Json ranks = Json::array();
     for (const double seconds : metrics.rank_seconds) ranks.push_back(Json(seconds * 1e3));
     record.set("rank_ms", std::move(ranks));

@@ -79,6 +79,7 @@ std::string format_step_line(const StepMetrics& metrics) {
   if (metrics.skipped_steps > 0) line += fmt::format("  skipped {}", format_count(metrics.skipped_steps));
   if (metrics.communication_share.value_or(0) >= kNotableDataShare)
     line += fmt::format("  waits {:.0f}%", *metrics.communication_share * 100);
+  if (metrics.bubble) line += fmt::format("  bubble {:.0f}%", *metrics.bubble * 100);
   if (metrics.data_share >= kNotableDataShare) line += fmt::format("  data {:.0f}%", metrics.data_share * 100);
   return line;
 }

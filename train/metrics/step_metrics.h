@@ -32,7 +32,9 @@ struct StepMetrics {
   double data_share = 0;                    // fraction of step time waiting for data
   // Fraction of step time in which rank 0 waits for other ranks.
   std::optional<double> communication_share;
-  std::vector<double> rank_seconds;  // step time by rank, without that wait
+  // Mean fraction of step time in which a pipeline stage waits for the results of others.
+  std::optional<double> bubble;
+  std::vector<double> rank_seconds;  // step time by rank, without these waits
   std::optional<double> eta_seconds;
   std::int64_t tokens_seen = 0;                           // targets since step 0, without prompts and padding
   std::int64_t skipped_steps = 0;                         // since step 0

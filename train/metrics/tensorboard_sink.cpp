@@ -45,6 +45,7 @@ void TensorBoardSink::step(const StepMetrics& metrics) {
   };
   for (const auto& [name, value] : metrics.objective) values.push_back({name, value});
   if (metrics.communication_share) values.push_back({"communication(%)", *metrics.communication_share * 100});
+  if (metrics.bubble) values.push_back({"bubble(%)", *metrics.bubble * 100});
   if (metrics.tflops) values.push_back({"tflops", *metrics.tflops});
   if (metrics.mfu) values.push_back({"mfu(%)", *metrics.mfu * 100});
   if (metrics.sol_fraction) {

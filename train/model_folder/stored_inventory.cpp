@@ -42,6 +42,10 @@ void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs
                      const std::function<bool(const nn::Parameter&)>& is_new) {
   std::vector<std::string> faults;
   std::set<std::string> wanted;
+  if (!model.is_whole()) {  // the folder is that of all layers
+    nn::CausalLm whole(model.config(), {.dtype = model.options().dtype, .device = Device{DeviceType::meta}});
+    return check_inventory(whole, weights, folder, may_grow, is_new);
+  }
   for (const nn::Parameter* parameter : model.parameters()) {
     if (parameter->adapter || parameter->scales || is_new(*parameter)) continue;
     for (const nn::ParameterPiece& piece : parameter->pieces) {

@@ -109,7 +109,11 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
     work.kept_attention =
         work.recomputed * static_cast<double>(policy.kept_attention()) / static_cast<double>(policy.layers());
   // Slices of the weights do their part of the work of each token.
-  work.tokens = static_cast<double>(micro_batch_tokens(config) * micro_batches) / static_cast<double>(e.mesh.tensor);
+  // Stages do theirs of the layers.
+  work.tokens = static_cast<double>(micro_batch_tokens(config) * micro_batches) /
+                static_cast<double>(e.mesh.tensor * e.mesh.pipeline);
+  work.bubble =
+      static_cast<double>(e.mesh.pipeline - 1) / static_cast<double>(micro_batches * config.parallel.chunks());
   add_activation_work(model, e.flops_per_token, work.tokens, work);
   work.base_bytes = base_bytes(config, setup, work.recomputed) * static_cast<double>(micro_batches);
   work.adapter_bytes = adapter_bytes(setup, e.dtype) * work.tokens * static_cast<double>(e.mesh.tensor);
@@ -117,10 +121,10 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   work.update_bytes = 2 * static_cast<double>(snapshot_bytes(state));
   for (const nn::Parameter* parameter : setup.model->parameters())
     if (parameter->variable.requires_grad())
-      work.update_bytes +=
-          2.0 * static_cast<double>(parameter->variable.value().numel()) *
-          static_cast<double>(byte_size(e.ranks > e.mesh.tensor ? config.parallel.reduce_dtype
-                                                                : config.training.grad_dtype.value_or(e.dtype)));
+      work.update_bytes += 2.0 * static_cast<double>(parameter->variable.value().numel()) *
+                           static_cast<double>(byte_size(e.ranks > e.mesh.tensor * e.mesh.pipeline
+                                                             ? config.parallel.reduce_dtype
+                                                             : config.training.grad_dtype.value_or(e.dtype)));
   // The embedding is all-gathered first, its gradient reduced last.
   const std::int64_t copy = std::max<std::int64_t>(e.mesh.copy(), 1);
   const double sent = static_cast<double>(model.vocab_size / e.mesh.tensor * model.hidden_size * (copy - 1)) /
@@ -252,6 +256,7 @@ std::vector<GroupTraffic> step_traffic(RunSession& session, std::int64_t simulat
   e.reduce_bytes = bytes_of(traffic.sums);
   e.context_bytes = waited_bytes(traffic.gathers) + waited_bytes(traffic.sums);
   e.exchange_bytes = bytes_of(traffic.exchanges);
+  e.message_bytes = bytes_of(traffic.messages);
   return traffic.transfers();
 }
 
@@ -337,11 +342,14 @@ std::optional<DeviceMemory> run_memory(const RunConfig& config, Device device) {
   return within_limit({limit, limit}, 0, limit);
 }
 
-RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster, Simulation simulation) {
+namespace {
+
+RunEstimate estimate_stage(const ResolvedConfig& resolved, Device target, const Cluster& cluster, Simulation simulation,
+                           int stage) {
   const RunConfig& config = *resolved;
   require_on_device(config, target);
   RunEstimate e = planned_run(resolved, cluster);
-  const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config);
+  const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config, stage);
   const ObjectiveRuntime& runtime = objective_runtime(config);
   const SecondModelBytes reference =
       runtime.start_bytes == nullptr ? SecondModelBytes{} : runtime.start_bytes(config, *ranks);
@@ -375,6 +383,26 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   plan.trim();
   add_totals(config, target, e);
   return e;
+}
+
+}  // namespace
+
+RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster, Simulation simulation) {
+  std::vector<RunEstimate> stages;
+  for (int stage = 0; stage < mesh_sizes(*resolved).pipeline; ++stage)
+    stages.push_back(estimate_stage(resolved, target, cluster, simulation, stage));
+  const auto worst = std::ranges::max_element(stages, {}, &RunEstimate::total_bytes);
+  RunEstimate all = std::move(*worst);
+  all.stage = static_cast<int>(worst - stages.begin());
+  // A checkpoint is that of all stages; the slowest one sets the pace.
+  for (int stage = 0; stage < std::ssize(stages); ++stage) {
+    const RunEstimate& one = stages[static_cast<std::size_t>(stage)];
+    if (stage == all.stage) continue;
+    all.checkpoint_bytes += one.checkpoint_bytes;
+    all.checkpoint_state_bytes += one.checkpoint_state_bytes;
+    if (all.time && one.time && one.time->total() > all.time->total()) all.time = one.time;
+  }
+  return all;
 }
 
 RunEstimate fit_run(RunConfig& config, Device target, const Cluster& cluster) {

@@ -55,9 +55,11 @@ struct RunEstimate {
   std::int64_t context = 1;
   std::int64_t expert = 1;
   distributed::MeshSizes mesh;
+  int stage = 0;                    // the pipeline stage that needs most memory: the values above are of its first rank
   std::int64_t gather_bytes = 0;    // per rank and step: weight all-gathers
   std::int64_t reduce_bytes = 0;    // gradient reduce-scatters
   std::int64_t context_bytes = 0;   // keys, values, token rows and their gradients in context and tensor groups
+  std::int64_t message_bytes = 0;   // hidden states and their gradients, to other pipeline stages
   std::int64_t exchange_bytes = 0;  // expert-parallel all-to-all, with balanced loads
   Cluster cluster;                  // cluster of the prediction in `time`
   std::optional<StepTime> time;     // step time on the GPU, if its rates are known

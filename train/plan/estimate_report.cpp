@@ -25,6 +25,7 @@ std::string time_lines(const RunEstimate& e) {
   row("slowed by transfers", t.slowed);
   row("waiting for transfers", t.exposed);
   row("expert all-to-all", t.exchange);
+  row("pipeline bubble", t.bubble);
   row("copies to the host", t.host_copies);
   if (t.communication > 0)
     text += fmt::format("  transfers take {} ms, on nodes of {} GPUs{}\n", ms(t.communication), e.cluster.node_size,
@@ -74,6 +75,12 @@ std::string to_string(const RunEstimate& e) {
                describe_sizes(e.mesh), describe_mesh(e.mesh, static_cast<int>(std::min(e.cluster.node_size, e.ranks))),
                mib(e.gather_bytes), mib(e.reduce_bytes),
                e.waited_rows().empty() ? "" : fmt::format(", {} MiB of {}", mib(e.context_bytes), e.waited_rows())));
+  if (e.mesh.pipeline > 1)
+    text.insert(
+        text.find("parameters"),
+        fmt::format("stages           {}; memory is that of stage {}, which needs most; {} MiB of hidden states "
+                    "and their gradients sent by its processes each in a step\n",
+                    e.mesh.pipeline, e.stage, mib(e.message_bytes)));
   if (e.expert > 1)
     text.insert(text.find("parameters"),
                 fmt::format("experts          split over {} processes; {} MiB of rows sent by each in a step\n",
@@ -185,6 +192,9 @@ Json to_json(const RunEstimate& e) {
   json.set("tensor", e.mesh.tensor);
   json.set("context_bytes_per_step", e.context_bytes);
   json.set("exchange_bytes_per_step", e.exchange_bytes);
+  json.set("pipeline", e.mesh.pipeline);
+  json.set("pipeline_stage", e.stage);
+  json.set("message_bytes_per_step", e.message_bytes);
   json.set("gather_bytes_per_step", e.gather_bytes);
   json.set("reduce_bytes_per_step", e.reduce_bytes);
   json.set("gpu", e.cluster.gpu != nullptr ? Json(e.cluster.gpu->title()) : Json());

@@ -77,9 +77,9 @@ double least_run_bytes(const RunConfig& config, const nn::ModelConfig& model) {
                          : partly    ? least_frozen_bytes(recipes::BaseForm::dense, types.dtype)
                                      : trained_bytes(config, types);
   const std::int64_t layers = model.num_hidden_layers - config.training.offload_layers;
-  const double tokens = static_cast<double>(config.training.micro_batch_size) *
-                        static_cast<double>(config.data.seq_len) /
-                        static_cast<double>(config.parallel.context * config.parallel.tensor);
+  const double tokens =
+      static_cast<double>(config.training.micro_batch_size) * static_cast<double>(config.data.seq_len) /
+      static_cast<double>(config.parallel.context * config.parallel.tensor * config.parallel.pipeline);
   const double token = static_cast<double>(std::max<std::int64_t>(0, layers)) * static_cast<double>(model.hidden_size) *
                            static_cast<double>(byte_size(types.dtype)) +
                        12;

@@ -127,6 +127,7 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
   time.passes = (work.activation_bytes * again + work.base_bytes + work.adapter_bytes) / rates.memory_bytes;
   time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kStreamedBytes);
   time.second_model = second_model_seconds(rates, work);
+  time.bubble = work.bubble * (time.products + time.attention + time.passes);
   time.host_copies = host_copy_seconds(work, time.computation() - time.update);
   if (work.exchange_bytes > 0) {
     const GroupTraffic exchange{
@@ -174,6 +175,7 @@ Json to_json(const StepTime& time) {
   json.set("slowed_seconds", time.slowed);
   json.set("exposed_seconds", time.exposed);
   json.set("exchange_seconds", time.exchange);
+  json.set("bubble_seconds", time.bubble);
   json.set("host_copies_seconds", time.host_copies);
   return json;
 }

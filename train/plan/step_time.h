@@ -67,6 +67,7 @@ struct StepWork {
   double kept_attention = 0;       // share of the layers that do not compute attention again
   double recomputed_products = 0;  // FLOPs a token of GEMMs that are recomputed alone (recompute_mlp_layers)
   bool narrow_heads = false;
+  double bubble = 0;       // time in which a pipeline stage waits for others, in that of its passes
   double first_bytes = 0;  // all-gathered before any computation, per rank
   double last_bytes = 0;   // reduced after all computation
   SecondModelWork second_model;
@@ -84,11 +85,12 @@ struct StepTime {
   double slowed = 0;         // slowdown of overlapped computation
   double exposed = 0;        // not overlapped
   double exchange = 0;       // expert-parallel all-to-all, which nothing overlaps
+  double bubble = 0;         // a pipeline stage waits for others
   double host_copies = 0;    // copies to and from host memory that computation does not hide
   [[nodiscard]] double computation() const noexcept {
     return products + attention + passes + update + second_model + slowed;
   }
-  [[nodiscard]] double total() const noexcept { return computation() + exposed + exchange + host_copies; }
+  [[nodiscard]] double total() const noexcept { return computation() + exposed + exchange + bubble + host_copies; }
 };
 
 // Adds activation traffic and head width of `model` for that many tokens, with those of MTP layers. MoE layers: only

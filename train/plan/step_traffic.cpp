@@ -3,12 +3,24 @@
 #include <memory>
 #include <set>
 
+#include "distributed/pipeline/pipeline_channels.h"
+
 namespace quench {
 namespace {
 
 // Groups may coincide.
 std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
-  return {ranks.world, ranks.shard, ranks.replicate, ranks.context, ranks.tensor, ranks.experts, ranks.expert_shard};
+  return {ranks.world,  ranks.shard,   ranks.replicate,    ranks.context,
+          ranks.tensor, ranks.experts, ranks.expert_shard, ranks.pipeline};
+}
+
+// Those by which a pipeline stage sends.
+std::vector<std::shared_ptr<distributed::ProcessGroup>> channels_out(const distributed::Ranks& ranks) {
+  std::vector<std::shared_ptr<distributed::ProcessGroup>> all;
+  if (ranks.channels == nullptr) return all;
+  for (const auto& channel : {ranks.channels->states_out, ranks.channels->gradients_out})
+    if (channel != nullptr) all.push_back(channel);
+  return all;
 }
 
 }  // namespace
@@ -23,6 +35,7 @@ std::vector<GroupTraffic> StepTraffic::transfers() const {
 
 void reset_traffic(const distributed::Ranks& ranks) {
   for (const auto& group : device_groups(ranks)) group->reset_traffic();
+  for (const auto& channel : channels_out(ranks)) channel->reset_traffic();
 }
 
 StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluster) {
@@ -45,6 +58,10 @@ StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluste
     all.gathers.push_back(gathers);
     all.sums.push_back(sums);
     all.exchanges.push_back(exchanges);
+  }
+  for (const auto& channel : channels_out(ranks)) {
+    const distributed::Traffic& sent = channel->traffic()[static_cast<std::size_t>(CollectiveKind::send)];
+    all.messages.push_back({.ranks = channel->size(), .calls = sent.calls, .bytes = sent.bytes});
   }
   return all;
 }
@@ -73,6 +90,7 @@ void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t 
   each(traffic.gathers, shorter.gathers);
   each(traffic.sums, shorter.sums);
   each(traffic.exchanges, shorter.exchanges);
+  each(traffic.messages, shorter.messages);
 }
 
 }  // namespace quench

@@ -9,9 +9,9 @@
 
 namespace quench {
 
-// By group: all-gathers, reductions, expert all-to-all.
+// By group: all-gathers, reductions, expert all-to-all; messages to other pipeline stages.
 struct StepTraffic {
-  std::vector<GroupTraffic> gathers, sums, exchanges;
+  std::vector<GroupTraffic> gathers, sums, exchanges, messages;
 
   // All-gathers and reductions of groups that have any.
   [[nodiscard]] std::vector<GroupTraffic> transfers() const;

@@ -16,6 +16,7 @@
 #include "train/plan/saved_inputs.h"
 #include "train/plan/training_flops.h"
 #include "train/session/adapter_setup.h"
+#include "train/session/parallel_setup.h"
 #include "train/session/trained_parameters.h"
 
 namespace quench {
@@ -183,6 +184,10 @@ std::string batch_lines(const RunSession& session, std::int64_t steps) {
             : fmt::format(", {:.1f} MiB of {}", static_cast<double>(estimate.context_bytes) / kMib,
                           estimate.waited_rows()),
         static_cast<double>(estimate.reduce_bytes) / kMib, describe_mesh(estimate.mesh, session.ranks().node_size));
+    if (estimate.mesh.pipeline > 1)
+      text += fmt::format("stages: {}; stage {} needs most memory and sends {:.1f} MiB of hidden states a step\n",
+                          describe_stages(config, session.model_config()), estimate.stage,
+                          static_cast<double>(estimate.message_bytes) / kMib);
   }
   const TrainingFlops flops = training_flops(session.setup(), config.data.seq_len);
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),

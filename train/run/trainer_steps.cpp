@@ -96,7 +96,8 @@ std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
   // Before the repetition overwrites the gradients.
   const std::string gradient = first_nonfinite_gradient(session->model());
   std::string operand;
-  if (!session->is_in_high_precision())  // else no quantized layers
+  // Else no quantized layers; a pipeline stage may have none.
+  if (!session->is_in_high_precision() && session->stages() == nullptr)
     operand = health.first_nonfinite(step, record.metrics(), [&] { (void)session->step()->accumulate(batches, step); });
   const std::string forward = first_nonfinite_forward(session->model(), batches, session->loss());
   const std::string found = !forward.empty() ? forward : !operand.empty() ? operand : gradient;
@@ -232,9 +233,16 @@ void Trainer::Run::measure_ranks(StepMetrics& m) {
   const double waiting =
       session->sharded()->take_waiting_seconds() / static_cast<double>(std::max<std::int64_t>(window, 1));
   if (m.step_seconds > 0) m.communication_share = std::min(1.0, waiting / m.step_seconds);
+  double idle = 0;
+  if (distributed::StageExchange* stages = session->stages()) {
+    idle = stages->take_waiting_seconds() / static_cast<double>(std::max<std::int64_t>(window, 1));
+    std::array<double, 1> share{m.step_seconds > 0 ? std::min(1.0, idle / m.step_seconds) : 0.0};
+    distributed::all_reduce_numbers(*ranks->host, share, distributed::ReduceOp::sum, "bubble");
+    m.bubble = share[0] / ranks->size;
+  }
   const MemoryScope scope(MemoryCategory::other);
   const Tensor own = Tensor::zeros({1}, DType::f64), all = Tensor::zeros({ranks->size}, DType::f64);
-  *own.data<double>() = std::max(0.0, m.step_seconds - waiting);
+  *own.data<double>() = std::max(0.0, m.step_seconds - waiting - idle);
   ranks->host->all_gather(own, all, "step times").wait();
   m.rank_seconds.assign(all.data<double>(), all.data<double>() + ranks->size);
 }
@@ -246,8 +254,10 @@ bool Trainer::Run::evaluate(SignalHandlers* signals) {
   if (!inputs.data.validation) return false;
   ValidationOptions options = validation_options(config);
   options.ranks = ranks.get();
+  options.stages = session->stages();
   options.objective = session->objective()->validation();
   EvaluationMetrics evaluation = validate(session->model(), inputs.data.validation, options);
+  if (session->stages() != nullptr) (void)session->stages()->take_waiting_seconds();  // none of a step
   evaluation.step = progress.step;
   const bool is_best = record.add_evaluation(evaluation);
   saver.keep_best();

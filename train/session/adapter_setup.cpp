@@ -9,6 +9,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/weights/host_transfer.h"
 #include "distributed/fsdp/gather_parameter.h"
+#include "distributed/pipeline/whole_stages.h"
 #include "export/formats/model_tensors.h"
 #include "nn/modules/initialize.h"
 #include "train/check/load.h"
@@ -152,8 +153,8 @@ std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distr
     fill_model(model, config);
   }
   std::string hash;
-  distributed::with_whole_parameters(model.parameters(), ranks, [&](const Whole& whole) {
-    hash = base_hash(model, codes, whole, stored_vocabulary(config));
+  distributed::with_whole_model(model, ranks, [&](nn::CausalLm& all, const Whole& whole) {
+    hash = base_hash(all, codes, whole, stored_vocabulary(config));
   });
   hash = distributed::exchange_texts(*ranks.host, hash, "base").front();
   const Whole gather = [&](const nn::Parameter& parameter) { return distributed::gather_parameter(parameter, ranks); };

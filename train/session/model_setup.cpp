@@ -30,6 +30,7 @@ nn::ModelConfig run_model_config(const RunConfig& config) {
 
 std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
   if (!setup.adapters) return std::nullopt;
+  if (setup.all_adapters) return setup.all_adapters;
   // A copy of the head costs wgrad, a third of an adapter's FLOPs; other copies are no GEMM operands.
   const recipes::SavedModules& saved = setup.adapters->saved();
   std::int64_t count = saved.head_elements() / 3;
@@ -48,7 +49,7 @@ std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
 nn::ParameterOptions parameter_options(const RunConfig& config, Device device) {
   const ParallelSection& parallel = config.parallel;
   const bool single = accumulation_steps(config, parallel.data_ranks()) == 1 &&
-                      (parallel.ranks == parallel.tensor || parallel.reduce_dtype == DType::bf16);
+                      (parallel.ranks == parallel.tensor * parallel.pipeline || parallel.reduce_dtype == DType::bf16);
   nn::ParameterOptions options;
   options.dtype = config.training.dtype;
   options.grad_dtype = config.training.grad_dtype.value_or(single ? config.training.dtype : DType::f32);
@@ -78,7 +79,7 @@ bool keeps_weights(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
   const bool few = config.training.micro_batch_size * config.data.seq_len / parallel.context <= kFewTokens;
   // With float8 all-gather the owning rank casts.
-  const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate;
+  const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate * parallel.pipeline;
   // Kept codes would outweigh a base in few bits.
   const bool packed = config.lora && config.lora->base != recipes::BaseForm::dense;
   // A search for codes and scales, not a cast. "auto" is a choice among others.
@@ -145,7 +146,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, 
            : recipes::apply_recipe(model, recipe,
                                    {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
                                    options);
-  recipes::require_layers(recipe, conversion);
+  if (model.is_whole()) recipes::require_layers(recipe, conversion);
   if (adapters == nullptr) return conversion;
   const bool of_experts =
       std::ranges::any_of(adapters->parameters(), [](const nn::Parameter* p) { return p->experts > 0; });
@@ -164,6 +165,13 @@ std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, 
 ModelSetup build_model(const ResolvedConfig& config, Device device, Device target, const ModelSharding& sharding,
                        const std::optional<nn::ModelConfig>& model) {
   ModelSetup setup;
+  // Patterns of the config, and reports, are those of the whole model.
+  std::vector<recipes::LayerConversion> all;
+  if (!sharding.chunks.empty() && !device.is_meta()) {
+    ModelSetup whole = build_model(config, Device{DeviceType::meta}, target, {.tensor = sharding.tensor}, model);
+    setup.all_adapters = trained_adapters(whole);
+    all = std::move(whole.conversion);
+  }
   setup.config = model ? *model : run_model_config(*config);
   nn::ParameterOptions options = parameter_options(config, device);
   options.sharding = sharding.sharding;
@@ -171,7 +179,7 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   options.tensor = sharding.tensor;
   // Weights are quantized one by one as they are filled.
   options.deferred = config->lora && config->lora->base != recipes::BaseForm::dense && !config->recipe.learned_scales;
-  setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
+  setup.model = std::make_unique<nn::CausalLm>(setup.config, options, sharding.chunks);
   setup.model->set_mlp_tile_tokens(config->training.mlp_tile_tokens);
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   nn::ParameterOptions of_adapters = parameter_options(config, device);
@@ -187,6 +195,7 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   if (device.is_meta() && config->lora) plan_base(setup, *config);
   setup.scaling = make_scaling(config->recipe);
   setup.conversion = apply_run_recipe(setup, config, target, false);
+  if (!all.empty()) setup.conversion = std::move(all);
   if (setup.scaling) setup.scaling->allocate(device);
   freeze_parameters(*setup.model, config->training);
   (void)ParameterGroups(*setup.model, config->optimizer);  // throws where a pattern is wrong

@@ -6,6 +6,8 @@
 #include "core/system/threads.h"
 #include "distributed/equal_gpus.h"
 #include "distributed/group_timeouts.h"
+#include "distributed/pipeline/pipeline_channels.h"
+#include "distributed/pipeline/stage_layers.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/config/config_issue.h"
@@ -20,20 +22,36 @@ std::string other_axes(const ParallelSection& parallel) {
   std::string text;
   if (parallel.context > 1) text += fmt::format(" x context {}", parallel.context);
   if (parallel.tensor > 1) text += fmt::format(" x tensor {}", parallel.tensor);
+  if (parallel.pipeline > 1) text += fmt::format(" x pipeline {}", parallel.pipeline);
   return text;
+}
+
+// Layers of all chunks, in the order of the model.
+std::vector<std::int64_t> chunk_layers(const RunConfig& config, const nn::ModelConfig& model) {
+  const ParallelSection& parallel = config.parallel;
+  if (!parallel.pipeline_layers.empty()) return parallel.pipeline_layers;
+  return distributed::balanced_layers(model, config.data.seq_len, parallel.pipeline * parallel.chunks());
+}
+
+void connect_stages(distributed::Ranks& ranks, const std::shared_ptr<distributed::World>& world,
+                    const RunConfig& config) {
+  if (ranks.mesh.pipeline == 1) return;
+  ranks.channels = distributed::make_pipeline_channels(world, ranks, config.parallel.chunks() > 1,
+                                                       run_model_config(config).tie_word_embeddings);
 }
 
 }  // namespace
 
 distributed::MeshSizes mesh_sizes(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
-  const std::int64_t shard =
-      parallel.shard == -1 ? parallel.ranks / parallel.replicate / parallel.context / parallel.tensor : parallel.shard;
+  const std::int64_t others = parallel.replicate * parallel.context * parallel.tensor * parallel.pipeline;
+  const std::int64_t shard = parallel.shard == -1 ? parallel.ranks / others : parallel.shard;
   return {.replicate = static_cast<int>(parallel.replicate),
           .shard = static_cast<int>(shard),
           .context = static_cast<int>(parallel.context),
           .expert = static_cast<int>(parallel.expert),
-          .tensor = static_cast<int>(parallel.tensor)};
+          .tensor = static_cast<int>(parallel.tensor),
+          .pipeline = static_cast<int>(parallel.pipeline)};
 }
 
 void set_ranks(RunConfig& config, std::int64_t ranks) {
@@ -43,16 +61,21 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
     throw ConfigError({{"", key, std::move(reason), ""}});
   };
   const std::string processes = fmt::format("{} process{}", ranks, ranks == 1 ? "" : "es");
-  if (ranks % parallel.tensor != 0)
-    refuse("parallel.tensor", fmt::format("{} slices of the weights are not possible with {}; start a multiple of {}, "
-                                          "or lower it",
-                                          parallel.tensor, processes, parallel.tensor));
-  if (ranks / parallel.tensor % parallel.context != 0)
+  if (ranks % parallel.pipeline != 0)
+    refuse("parallel.pipeline", fmt::format("{} stages are not possible with {}; start a multiple of {}, or lower it",
+                                            parallel.pipeline, processes, parallel.pipeline));
+  const std::int64_t stage = ranks / parallel.pipeline;
+  const std::string stages = parallel.pipeline > 1 ? fmt::format(" x pipeline {}", parallel.pipeline) : "";
+  if (stage % parallel.tensor != 0)
+    refuse("parallel.tensor", fmt::format("{} slices of the weights{} are not possible with {}; start a multiple of "
+                                          "{}, or lower it",
+                                          parallel.tensor, stages, processes, parallel.tensor * parallel.pipeline));
+  if (stage / parallel.tensor % parallel.context != 0)
     refuse("parallel.context",
-           fmt::format("{} parts of each sequence{} are not possible with {}; start a multiple of {}, or lower it",
+           fmt::format("{} parts of each sequence{}{} are not possible with {}; start a multiple of {}, or lower it",
                        parallel.context, parallel.tensor > 1 ? fmt::format(" x tensor {}", parallel.tensor) : "",
-                       processes, parallel.context * parallel.tensor));
-  if (parallel.shard == -1 && ranks % (parallel.replicate * parallel.context * parallel.tensor) != 0)
+                       stages, processes, parallel.context * parallel.tensor * parallel.pipeline));
+  if (parallel.shard == -1 && stage % (parallel.replicate * parallel.context * parallel.tensor) != 0)
     refuse("parallel.replicate", fmt::format("{} replicas of the model{} are not possible with {}", parallel.replicate,
                                              other_axes(parallel), processes));
   const distributed::MeshSizes mesh = mesh_sizes(config);
@@ -65,7 +88,12 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
            fmt::format("{} does not divide the {} process{} that share a copy of the model (parallel.shard{})",
                        parallel.expert, mesh.copy(), mesh.copy() == 1 ? "" : "es",
                        parallel.context > 1 ? " x parallel.context" : ""));
-  (void)accumulation_steps(config, parallel.data_ranks());
+  const std::int64_t micro_batches = accumulation_steps(config, parallel.data_ranks());
+  if (parallel.pipeline > 1 && parallel.chunks() > 1 && micro_batches % parallel.pipeline != 0)
+    refuse("parallel.pipeline_schedule",
+           fmt::format("interleaved needs a multiple of {} micro-batches in a step (parallel.pipeline), but there are "
+                       "{}; change training.global_batch_size or training.micro_batch_size, or take 1f1b",
+                       parallel.pipeline, micro_batches));
   // Checkpoints record the step size, independent of the world size.
   if (ranks > 1) config.training.global_batch_size = global_batch_size(config);
 }
@@ -101,7 +129,8 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
   distributed::GroupOptions options = distributed::read_group_options();
   options.end_hanging_process = true;
   const std::shared_ptr<distributed::World> world = distributed::World::join(place, device, options);
-  auto ranks = std::make_shared<const distributed::Ranks>(distributed::make_ranks(world, mesh_sizes(config)));
+  auto ranks = std::make_shared<distributed::Ranks>(distributed::make_ranks(world, mesh_sizes(config)));
+  connect_stages(*ranks, world, config);
   if (device.type == DeviceType::cuda) {
     const Backend& cuda = backend(device.type);
     distributed::require_equal_gpus(*ranks->host, {cuda.device_name(device), cuda.compute_capability(device)});
@@ -109,11 +138,14 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
   return ranks;
 }
 
-std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config) {
+std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config, int stage) {
   if (config.parallel.ranks == 1) return distributed::Ranks::single();
-  const std::shared_ptr<distributed::World> world =
-      distributed::World::planned(0, static_cast<int>(config.parallel.ranks));
-  return std::make_shared<const distributed::Ranks>(distributed::make_ranks(world, mesh_sizes(config)));
+  const distributed::MeshSizes mesh = mesh_sizes(config);
+  const std::shared_ptr<distributed::World> world = distributed::World::planned(
+      stage * static_cast<int>(mesh.stage_ranks()), static_cast<int>(config.parallel.ranks));
+  auto ranks = std::make_shared<distributed::Ranks>(distributed::make_ranks(world, mesh));
+  connect_stages(*ranks, world, config);
+  return ranks;
 }
 
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) {
@@ -154,6 +186,28 @@ ModelSharding run_sharding(const distributed::Ranks& ranks) {
   return {{shard.rank(), shard.size()},
           {same.rank(), same.size(), experts.rank(), experts.size()},
           {ranks.tensor->rank(), ranks.tensor->size()}};
+}
+
+ModelSharding run_sharding(const distributed::Ranks& ranks, const RunConfig& config, const nn::ModelConfig& model) {
+  ModelSharding sharding = run_sharding(ranks);
+  if (ranks.mesh.pipeline > 1)
+    sharding.chunks = distributed::stage_chunks(
+        chunk_layers(config, model), {ranks.stage(), ranks.mesh.pipeline, static_cast<int>(config.parallel.chunks())});
+  return sharding;
+}
+
+std::string describe_stages(const RunConfig& config, const nn::ModelConfig& model) {
+  const std::vector<std::int64_t> layers = chunk_layers(config, model);
+  const int stages = static_cast<int>(config.parallel.pipeline), chunks = static_cast<int>(config.parallel.chunks());
+  std::vector<std::string> texts;
+  for (int stage = 0; stage < stages; ++stage) {
+    std::vector<std::string> ranges;
+    for (const nn::LayerRange& range : distributed::stage_chunks(layers, {stage, stages, chunks}))
+      ranges.push_back(range.size() == 1 ? std::to_string(range.begin)
+                                         : fmt::format("{}-{}", range.begin, range.end - 1));
+    texts.push_back(fmt::format("{}", fmt::join(ranges, ", ")));
+  }
+  return fmt::format("layers {}", fmt::join(texts, "; "));
 }
 
 std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks& ranks,

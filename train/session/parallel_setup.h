@@ -19,7 +19,7 @@ void set_ranks(RunConfig& config, std::int64_t ranks);
 // Ranks that share a copy of the model.
 [[nodiscard]] inline std::int64_t shard_ranks(const RunConfig& config) {
   const distributed::MeshSizes mesh = mesh_sizes(config);
-  return mesh.copy() * mesh.tensor;
+  return mesh.copy() * mesh.tensor * mesh.pipeline;
 }
 
 // --device; with several GPUs per node, the GPU of the local rank.
@@ -37,13 +37,18 @@ void share_threads(RunConfig& config, const distributed::Environment& place);
                                                                    const distributed::Environment& place,
                                                                    Device device);
 
-// Rank 0 of the run's ranks, those of several on the meta device. Never null.
-[[nodiscard]] std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config);
+// The first rank of a pipeline stage of the run's ranks, those of several on the meta device. Never null.
+[[nodiscard]] std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config, int stage = 0);
 
 // Throws bad_config on all ranks, with the first difference.
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 
+// Of one pipeline stage, and with the rank's chunks of `model`.
 [[nodiscard]] ModelSharding run_sharding(const distributed::Ranks& ranks);
+[[nodiscard]] ModelSharding run_sharding(const distributed::Ranks& ranks, const RunConfig& config,
+                                         const nn::ModelConfig& model);
+// "layers 0-3; 4-7", of each pipeline stage, with its chunks: "layers 0-1, 4-5; 2-3, 6-7".
+[[nodiscard]] std::string describe_stages(const RunConfig& config, const nn::ModelConfig& model);
 // Null for a single process. `base`: weights stored in another form; or unset.
 [[nodiscard]] std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model,
                                                                      const distributed::Ranks& ranks,

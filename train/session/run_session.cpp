@@ -11,7 +11,16 @@ RunSession::RunSession(ResolvedConfig config, RunSessionOptions options)
       device_(options.device),
       target_(options.target.value_or(options.device)),
       ranks_(std::move(options.ranks)),
-      setup_(build_model(config_, device_, target_, run_sharding(*ranks_), options.model)) {}
+      setup_(
+          build_model(config_, device_, target_,
+                      ranks_->mesh.pipeline == 1
+                          ? run_sharding(*ranks_)
+                          : run_sharding(*ranks_, config_, options.model ? *options.model : run_model_config(config_)),
+                      options.model)) {
+  if (ranks_->mesh.pipeline > 1)
+    stages_ =
+        std::make_unique<distributed::StageExchange>(*ranks_, static_cast<int>(config_->parallel.chunks()), device_);
+}
 
 void RunSession::load_base() {
   if (setup_.adapters && !device_.is_meta()) base_hash_ = fill_adapted(setup_, config_, *ranks_);
@@ -42,6 +51,7 @@ void RunSession::add_step() {
                                                        .max_norm = training.max_norm,
                                                        .sharded = sharded_.get(),
                                                        .ranks = ranks_.get(),
+                                                       .stages = stages_.get(),
                                                        .router_terms = router_terms(config(), model_config()),
                                                        .objective = objective_ ? objective_->training() : nullptr,
                                                        .scaling = setup_.scaling.get()});

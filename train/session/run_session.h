@@ -66,6 +66,8 @@ class RunSession {
   [[nodiscard]] bool is_in_high_precision() const noexcept { return in_high_precision_; }
   // Null in a single process, and before share().
   [[nodiscard]] distributed::ShardedModel* sharded() const noexcept { return sharded_.get(); }
+  // To other pipeline stages; null: there are none.
+  [[nodiscard]] distributed::StageExchange* stages() const noexcept { return stages_.get(); }
   // Null before the stage that adds them.
   [[nodiscard]] nn::Optimizer* optimizer() const noexcept { return optimizer_.get(); }
   [[nodiscard]] RunObjective* objective() const noexcept { return objective_.get(); }
@@ -81,6 +83,7 @@ class RunSession {
   ModelSetup setup_;
   std::string base_hash_;
   bool in_high_precision_ = false;
+  std::unique_ptr<distributed::StageExchange> stages_;
   std::unique_ptr<distributed::ShardedModel> sharded_;
   std::unique_ptr<nn::Optimizer> optimizer_;
   std::unique_ptr<RunObjective> objective_;

@@ -120,7 +120,8 @@ ParameterGroups::ParameterGroups(nn::CausalLm& model, const OptimizerSection& op
   std::vector<const nn::Parameter*> trained;
   for (const nn::Parameter* parameter : model.parameters())
     if (parameter->variable.requires_grad()) trained.push_back(parameter);
-  for (const ParameterPatterns& list : lists_) require_matches(list, trained, "trained parameter");
+  if (model.is_whole())
+    for (const ParameterPatterns& list : lists_) require_matches(list, trained, "trained parameter");
   for (const nn::Parameter* parameter : trained) (void)group_of(*parameter);
 }
 
@@ -165,8 +166,10 @@ void freeze_parameters(nn::CausalLm& model, const TrainingSection& training) {
   if (training.freeze.empty() && training.train.empty()) return;
   const ParameterPatterns frozen{"training.freeze", training.freeze}, trained{"training.train", training.train};
   const std::vector<const nn::Parameter*> own = own_parameters(model);
-  require_matches(frozen, own);
-  require_matches(trained, own);
+  if (model.is_whole()) {
+    require_matches(frozen, own);
+    require_matches(trained, own);
+  }
   for (nn::Parameter* parameter : model.parameters()) {
     const bool excluded = first_match(std::span(&frozen, 1), *parameter).has_value();
     const bool chosen = training.train.empty() || first_match(std::span(&trained, 1), *parameter).has_value();
@@ -178,7 +181,8 @@ void freeze_parameters(nn::CausalLm& model, const TrainingSection& training) {
     for (const nn::KernelParameter& own_of_kernel : linear->kernel().parameters()) freeze(*own_of_kernel.parameter);
   });
   QUENCH_CHECK_KEY(ErrorCode::bad_config, training.train.empty() ? "training.freeze" : "training.train",
-                   trained_elements(model) > 0, "no parameter is left to train: {}",
+                   trained_elements(model) > 0, "no parameter is left to train{}: {}",
+                   model.is_whole() ? "" : fmt::format(" in the pipeline stage of layer {}", model.chunks()[0].begin),
                    training.train.empty() ? "the patterns match all of them"
                                           : "all that the patterns match are in training.freeze or have no gradient");
 }

@@ -79,6 +79,7 @@ std::string first_nonfinite_weight(nn::CausalLm& model) {
 std::string first_nonfinite_forward(nn::CausalLm& model, std::span<const Batch> batches,
                                     const LmHeadLossOptions& loss) {
   std::string first = first_nonfinite_weight(model);
+  if (!model.is_whole()) return first;
   const autograd::NoGrad no_grad;
   const WatchedModel watched(model, first);
   const Device device = model.options().device;

@@ -35,6 +35,10 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
       options_(std::move(options)),
       cross_entropy_(model),
       objective_(options_.objective != nullptr ? options_.objective : &cross_entropy_),
+      one_stage_(options_.stages != nullptr ? nullptr
+                                            : std::make_unique<distributed::StageExchange>(
+                                                  *distributed::Ranks::single(), 1, model.options().device)),
+      stages_(options_.stages != nullptr ? options_.stages : one_stage_.get()),
       outputs_(1 + static_cast<std::int64_t>(objective_->metric_names().size())) {
   const MemoryScope scope(MemoryCategory::optimizer);
   const Device device = model.options().device;
@@ -79,20 +83,27 @@ std::vector<std::int64_t> TrainStep::count_units(std::span<const Batch> micro_ba
   return counts;
 }
 
-void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, bool last,
-                                const nn::UnitHooks* hooks, const Tensor& out) {
+Tensor TrainStep::forward(const MicroBatch& of, std::size_t chunk, const Tensor& input, const nn::UnitHooks* hooks,
+                          Recorded& pass) {
+  const Batch& batch = *of.batch;
   const std::int64_t tokens = batch.input_ids.numel();
   const Device device = model_.options().device;
-  ObjectiveInput in{.batch = batch,
-                    .ids = batch.input_ids.view({tokens}).to(device),
-                    .labels = batch.labels.view({tokens}).to(device),
-                    .context = batch_context(model_, batch)};
+  pass.in = std::make_unique<ObjectiveInput>(ObjectiveInput{.batch = batch,
+                                                            .ids = batch.input_ids.view({tokens}).to(device),
+                                                            .labels = batch.labels.view({tokens}).to(device),
+                                                            .context = batch_context(model_, batch)});
+  ObjectiveInput& in = *pass.in;
   objective_->prepare(in);
   nn::ForwardContext& context = in.context;
   context.recompute = options_.recompute;
   if (hooks != nullptr) context.hooks.push_back(hooks);
   context.activations = options_.activations;
-  if (options_.sharded != nullptr) options_.sharded->begin_pass(last);
+  context.chunk = chunk;
+  if (input.defined()) {
+    context.chunk_input = autograd::Variable::leaf(input);
+    pass.input = context.chunk_input.gradient();
+  }
+  if (options_.sharded != nullptr) options_.sharded->begin_forward(chunk);
   context.expert_load = expert_load_;
   if (const std::int64_t layers = model_.config().routed_layers(); layers > 0) {
     // Micro-batches are weighted by their share of the step's units.
@@ -100,24 +111,67 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
     if (batch.part)
       context.part =
           static_cast<float>(count_tokens(batch)) / static_cast<float>(std::max<std::int64_t>(1, count_tokens(whole)));
-    const float share = scale * static_cast<float>(objective_->units(whole)) / static_cast<float>(layers);
+    const float share = of.scale * static_cast<float>(objective_->units(whole)) / static_cast<float>(layers);
     context.router_terms = {.balance = options_.router_terms.balance * share, .z = options_.router_terms.z * share};
     if (context.router_terms.wanted() || expert_load_ != nullptr)
       context.counted_rows = rows_without_padding(batch, device);
   }
-  autograd::Tape tape(options_.recompute);
-  tape.set_pass(pass);
-  tape.set_offloader(offloader_.get());
-  autograd::Variable loss;
-  {
-    const TraceRange range(device, "forward");
-    const autograd::TapeScope scope(tape);
-    loss = objective_->loss(in, scale, options_.loss, outputs_ > 1 ? out.narrow(0, 1, outputs_ - 1) : Tensor());
+  pass.tape = std::make_unique<autograd::Tape>(options_.recompute);
+  pass.tape->set_pass(of.pass);
+  pass.tape->set_offloader(offloader_.get());
+  const TraceRange range(device, "forward");
+  const autograd::TapeScope scope(*pass.tape);
+  if (!model_.ends(chunk)) {
+    const autograd::Variable states = model_.hidden(in.ids, context);
+    context.chunk_input = autograd::Variable();
+    pass.output.set_gradient(states.gradient());  // without the value, which is sent
+    return states.value();
   }
-  out.narrow(0, 0, 1).copy_from(loss.value());
-  const TraceRange range(device, "backward");
-  tape.backward(loss);
-  if (options_.sharded != nullptr) options_.sharded->end_pass();
+  pass.output =
+      objective_->loss(in, of.scale, options_.loss, outputs_ > 1 ? of.out.narrow(0, 1, outputs_ - 1) : Tensor());
+  Tensor(of.out).narrow(0, 0, 1).copy_from(pass.output.value());
+  return {};
+}
+
+Tensor TrainStep::backward(const MicroBatch& of, std::size_t chunk, const Tensor& gradient, Recorded pass) {
+  const TraceRange range(model_.options().device, "backward");
+  if (options_.sharded != nullptr) options_.sharded->begin_backward(of.last, chunk);
+  if (gradient.defined())
+    pass.tape->backward(pass.output, gradient);
+  else
+    pass.tape->backward(pass.output);
+  if (options_.sharded != nullptr) options_.sharded->end_backward();
+  return pass.input != nullptr ? pass.input->value() : Tensor();
+}
+
+void TrainStep::run_passes(std::span<const MicroBatch> micro_batches, nn::StateOffloader::Step& state) {
+  std::vector<distributed::PipelineOp> ops =
+      distributed::pipeline_schedule(stages_->place(), std::ssize(micro_batches));
+  std::erase_if(ops, [&](const distributed::PipelineOp& op) {
+    return micro_batches[static_cast<std::size_t>(op.micro_batch)].scale == 0;
+  });
+  std::vector<std::int64_t> rows;
+  for (const MicroBatch& one : micro_batches) rows.push_back(hidden_rows(*one.batch, *options_.ranks));
+  stages_->begin(ops, rows, model_.config().hidden_size, model_.options().dtype);
+  std::map<std::pair<int, std::int64_t>, Recorded> recorded;
+  for (const auto& [is_forward, chunk, number] : ops) {
+    const MicroBatch& one = micro_batches[static_cast<std::size_t>(number)];
+    const auto index = static_cast<std::size_t>(chunk);
+    const Tensor input = stages_->take();
+    if (is_forward)
+      stages_->give(forward(one, index, input, state.hooks(one.first, one.last), recorded[{chunk, number}]));
+    else
+      stages_->give(backward(one, index, input, std::move(recorded.extract({chunk, number}).mapped())));
+  }
+  stages_->finish_sends();
+}
+
+void TrainStep::sum_shared_table() {
+  nn::Parameter* table = model_.shared_table();
+  if (table == nullptr || !table->variable.requires_grad()) return;
+  const auto& gradient = table->variable.gradient();
+  if (!gradient->has_value()) gradient->target().tensor.zero();
+  stages_->sum_ends(gradient->value());
 }
 
 GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::int64_t step) {
@@ -138,28 +192,31 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   make_report_buffers(count);
   const GemmTuning tuning;
   // Global micro-batch index: random draws are independent of the world size, and equal on ranks with the same tokens.
-  const std::int64_t first_pass = options_.ranks->rank / options_.ranks->mesh.tensor * count;
+  const std::int64_t first_pass = options_.ranks->stage_rank() / options_.ranks->mesh.tensor * count;
   std::int64_t done_units = 0;
+  std::vector<MicroBatch> runs;
   for (std::int64_t i = 0; i < count; ++i) {
-    Tensor out = device_report_.narrow(0, i * outputs_, outputs_);
+    MicroBatch& one = runs.emplace_back();
+    one.batch = &micro_batches[static_cast<std::size_t>(i)];
+    one.pass = static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(first_pass + i);
+    one.out = device_report_.narrow(0, i * outputs_, outputs_);
     const std::int64_t units = counts[static_cast<std::size_t>(2 * i)];
-    if (units == 0) {
-      out.zero();
-      continue;
-    }
-    const bool first = done_units == 0;
+    if (units == 0) continue;
+    one.first = done_units == 0;
     done_units += units;
-    const bool last = done_units == report.units;
-    run_micro_batch(micro_batches[static_cast<std::size_t>(i)],
-                    static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(first_pass + i), scale, last,
-                    state.hooks(first, last), out);
+    one.last = done_units == report.units;
+    one.scale = scale;
   }
-  const Tensor losses = device_report_.narrow(0, 0, count * outputs_);
-  if (!options_.ranks->counts()) Tensor(losses).zero();
+  Tensor losses = device_report_.narrow(0, 0, count * outputs_);
+  losses.zero();
+  run_passes(runs, state);
+  sum_shared_table();
+  if (!options_.ranks->counts()) losses.zero();
   distributed::all_reduce(*options_.ranks->world, losses, distributed::ReduceOp::sum, "loss");
   gather_amax();
   optimizer_.squared_grad_norm(squared_norm_);
   if (options_.sharded != nullptr) options_.sharded->sum_squared_norm(squared_norm_);
+  stages_->sum(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,
               .max_norm = static_cast<float>(options_.max_norm),
               .norm = device_report_.narrow(0, count * outputs_, 1),

@@ -1,10 +1,13 @@
 #pragma once
 // Optimizer step: passes over micro-batches, gradient norm, clipping, update.
 
+#include <map>
 #include <span>
+#include <utility>
 
 #include "data/sampling/loader.h"
 #include "distributed/fsdp/sharded_model.h"
+#include "distributed/pipeline/stage_exchange.h"
 #include "distributed/ranks.h"
 #include "nn/decoder/causal_lm.h"
 #include "nn/experts/expert_load.h"
@@ -27,6 +30,8 @@ struct TrainStepOptions {
   // `sharded` is null in a single process, `ranks` never. Must outlive the step.
   distributed::ShardedModel* sharded = nullptr;
   const distributed::Ranks* ranks = distributed::Ranks::single().get();
+  // To other pipeline stages; null: one stage. Must outlive the step.
+  distributed::StageExchange* stages = nullptr;
 
   RouterTerms router_terms;        // means over MoE layers and tokens of the step
   Objective* objective = nullptr;  // null: CrossEntropyObjective. Must outlive the step.
@@ -84,9 +89,30 @@ class TrainStep {
   void gather_amax();
   // Units and valid tokens of micro-batch i at 2i and 2i + 1, summed over ranks.
   [[nodiscard]] std::vector<std::int64_t> count_units(std::span<const Batch> micro_batches) const;
-  // Loss and metrics, f32 [1 + metrics], stay on the device.
-  void run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, bool last, const nn::UnitHooks* hooks,
-                       const Tensor& out);
+  // A micro-batch of a step.
+  struct MicroBatch {
+    const Batch* batch = nullptr;
+    std::uint64_t pass = 0;            // key of random draws
+    float scale = 0;                   // of its losses; 0: it has no units
+    bool first = false, last = false;  // with units in the step
+    Tensor out;                        // f32 [1 + metrics], on the device
+  };
+  // A forward pass whose backward pass has not run.
+  struct Recorded {
+    std::unique_ptr<ObjectiveInput> in;
+    std::unique_ptr<autograd::Tape> tape;
+    std::shared_ptr<autograd::Gradient> input;  // of the hidden states before the chunk; null: there are none
+    autograd::Variable output;                  // the loss, or hidden states without their value
+  };
+  // Passes of the micro-batches with units, in the order of this stage.
+  void run_passes(std::span<const MicroBatch> micro_batches, nn::StateOffloader::Step& state);
+  // `input`: hidden states before the chunk; undefined: none. Returns those after it, or an undefined tensor.
+  [[nodiscard]] Tensor forward(const MicroBatch& of, std::size_t chunk, const Tensor& input, const nn::UnitHooks* hooks,
+                               Recorded& pass);
+  // `gradient`: of the hidden states after the chunk. Returns that of those before it, or an undefined tensor.
+  [[nodiscard]] Tensor backward(const MicroBatch& of, std::size_t chunk, const Tensor& gradient, Recorded pass);
+  // Sums of gradients of parameters that several stages hold.
+  void sum_shared_table();
 
   nn::CausalLm& model_;
   nn::Optimizer& optimizer_;
@@ -99,6 +125,8 @@ class TrainStep {
   Tensor scale_;         // f32 [1]
   CrossEntropyObjective cross_entropy_;
   Objective* objective_;
+  std::unique_ptr<distributed::StageExchange> one_stage_;  // where options_.stages is null
+  distributed::StageExchange* stages_;
   std::int64_t outputs_;  // values of a micro-batch: the loss and the metrics
   // f32 [micro-batches * outputs + 1 + amax_count()]: losses and metrics, the gradient norm, amax; on device and host.
   Tensor device_report_;
@@ -108,6 +136,10 @@ class TrainStep {
 // The rank's part of the sequences of its context group.
 [[nodiscard]] inline SequencePart sequence_part(const distributed::Ranks& ranks) {
   return {ranks.rank / ranks.mesh.tensor % ranks.mesh.context, ranks.mesh.context};
+}
+// Rows of hidden states between the layers: this rank's on the tensor axis.
+[[nodiscard]] inline std::int64_t hidden_rows(const Batch& batch, const distributed::Ranks& ranks) {
+  return (batch.input_ids.numel() + ranks.mesh.tensor - 1) / ranks.mesh.tensor;
 }
 // Packed sequences on the model's device. A part of a batch attends over the whole one's keys, by the model's
 // sequence_exchange(), which must be of as many ranks as the batch has parts. Throws invalid_argument otherwise.

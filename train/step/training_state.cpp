@@ -72,7 +72,7 @@ constexpr const char* kObjectiveState = "objective.state";
 std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer) {
   std::vector<CheckpointTensor> all;
   const auto add = [&](const std::string& name, const Tensor& tensor, const nn::Parameter& parameter) {
-    if (parameter.slice.is_copy()) return;
+    if (parameter.is_copy()) return;
     for (CheckpointTensor& part : entries(name, tensor, parameter)) all.push_back(std::move(part));
   };
   for (const nn::Parameter* p : model.parameters())

@@ -87,5 +87,25 @@ TEST(ShardedMemory, SlicesOfWeightsExchangeTheTokensOfEachLayer) {
   EXPECT_GT(slices.time->exposed, static_cast<double>(slices.context_bytes) / 450e9);
 }
 
+// Each of two processes holds half of the layers, and sends the hidden states of every micro-batch or their gradients.
+TEST(ShardedMemory, StagesSendHiddenStatesAlone) {
+  const std::vector<std::string> batch = {"--training.micro_batch_size=1", "--training.global_batch_size=4",
+                                          "--training.offload_layers=0"};
+  std::vector<std::string> staged = batch;
+  staged.emplace_back("--parallel.pipeline=2");
+  const RunEstimate stages = planned("bf16", staged), shards = planned("bf16", batch);
+  EXPECT_EQ(stages.message_bytes, std::int64_t{4} * 8192 * 4096 * 2);
+  EXPECT_EQ(stages.gather_bytes, 0);
+  EXPECT_EQ(stages.checkpoint_bytes, shards.checkpoint_bytes);
+  EXPECT_EQ(stages.parameters, shards.parameters);
+  ASSERT_TRUE(stages.time && shards.time);
+  const double passes = stages.time->products + stages.time->attention + stages.time->passes;
+  EXPECT_NEAR(stages.time->bubble, passes / 4, 1e-9);
+  EXPECT_EQ(shards.time->bubble, 0);
+  // More layers in the stage that needs most, more memory.
+  staged.emplace_back("--parallel.pipeline_layers=[7,1]");
+  EXPECT_GT(planned("bf16", staged).device.peak, stages.device.peak);
+}
+
 }  // namespace
 }  // namespace quench
