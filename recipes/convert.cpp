@@ -10,8 +10,6 @@
 #include "core/system/key_error.h"
 #include "nn/decoder/causal_lm.h"
 #include "nn/experts/expert_linear.h"
-#include "nn/modules/embedding.h"
-#include "nn/modules/linear.h"
 #include "recipes/packed_linear.h"
 #include "recipes/tied_head.h"
 
@@ -290,6 +288,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     report.push_back(std::move(row));
   };
   const auto* model = dynamic_cast<const nn::CausalLm*>(&root);
+  const bool whole = model == nullptr || model->is_whole();
   const bool tied = model != nullptr && model->config().tie_word_embeddings && !recipe.capabilities.float8.empty();
   // Only a converted head has a row: it is no layer of its own.
   const auto convert_tied_head = [&](const nn::Embedding& table) -> std::shared_ptr<const nn::EmbeddingKernel> {
@@ -328,14 +327,14 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       if (auto* linear = dynamic_cast<nn::Linear*>(&module)) add_names(name, linear->info(name));
       if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) add_names(name, experts->info(name));
     });
-    if (!nn::is_part_of_model(root)) require_matches(options.rules, layers);
+    if (whole) require_matches(options.rules, layers);
   }
   root.visit([&](const std::string& name, nn::Module& module) {
     if (auto* table = dynamic_cast<nn::Embedding*>(&module)) convert_embedding(name, *table);
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) convert(name, *linear);
     if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) convert_experts(name, *experts);
   });
-  if (!nn::is_part_of_model(root)) choice.require_used();
+  if (whole) choice.require_used();
   return report;
 }
 

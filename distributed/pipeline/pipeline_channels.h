@@ -1,6 +1,6 @@
 #pragma once
 // Connections of a pipeline stage to its neighbours: one group of two ranks for each direction, so that sends never
-// wait behind receives.
+// wait for receives.
 
 #include <memory>
 

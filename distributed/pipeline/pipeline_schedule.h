@@ -11,7 +11,7 @@ namespace quench::distributed {
 struct PipelinePlace {
   int stage = 0;
   int stages = 1;
-  int chunks = 1;  // of each stage
+  int chunks = 1;  // a stage
 
   [[nodiscard]] bool is_first(int chunk) const noexcept { return stage == 0 && chunk == 0; }
   [[nodiscard]] bool is_last(int chunk) const noexcept { return stage == stages - 1 && chunk == chunks - 1; }

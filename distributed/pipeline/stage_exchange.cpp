@@ -5,7 +5,7 @@
 namespace quench::distributed {
 namespace {
 
-// Of each kind; the neighbour has received earlier ones by then, unless it lags.
+// Messages of a kind; the neighbour has received earlier ones by then, unless it lags.
 constexpr std::size_t kSendsInFlight = 2;
 
 }  // namespace

@@ -66,7 +66,7 @@ class StageExchange {
   std::vector<Work> receiving_;
   bool posted_ = false;
   std::array<std::deque<Work>, 2> sent_;  // states, gradients
-  Stream stream_;                         // of receives; CPU: none
+  Stream stream_;                         // for receives; CPU: none
   Event reached_;
 };
 

@@ -18,7 +18,7 @@
 #include "distributed/world.h"
 #include "tests/distributed/context_pass.h"
 #include "tests/distributed/gathered_codes.h"
-#include "tests/distributed/pipeline_pass.h"
+#include "tests/distributed/pipeline/pipeline_pass.h"
 #include "tests/distributed/tensor_pass.h"
 
 namespace quench::distributed {
@@ -185,27 +185,16 @@ int run(const std::string& fault) {
           pass.check(ranks, device);
         }
     // Models in stages: tied and untied heads, chunks, one micro-batch.
-    for (const char* model :
-         {R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
+    testing::check_pipeline_passes(
+        world, device,
+        {{.model = R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
              "num_key_value_heads": 2, "head_dim": 64)",
-          R"("model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
-             "num_key_value_heads": 4, "tie_word_embeddings": true)"})
-      for (const int chunks : {1, 2})
-        for (const autograd::Recompute recompute : {autograd::Recompute::none, autograd::Recompute::full}) {
-          testing::PipelinePass pass{.model = model,
-                                     .length = 769,
-                                     .tolerance = 1e-4,
-                                     .chunks = chunks,
-                                     .micro_batches = 2 * world->size(),
-                                     .recompute = recompute};
-          pass.check(world, device);
-          pass.dtype = DType::bf16;
-          pass.tolerance = 0.05;
-          pass.check(world, device);
-          if (chunks > 1) continue;
-          pass.micro_batches = 1;
-          pass.check(world, device);
-        }
+          .length = 769,
+          .tolerance = 1e-4},
+         {.model = R"("model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
+             "num_key_value_heads": 4, "tie_word_embeddings": true)",
+          .length = 769,
+          .tolerance = 1e-4}});
     speeds(*world);
     std::printf("rank %d of %d: all right\n", world->rank(), world->size());
     return 0;

@@ -23,7 +23,7 @@
 #include "tests/distributed/failing_gather.h"
 #include "tests/distributed/gathered_base.h"
 #include "tests/distributed/gathered_codes.h"
-#include "tests/distributed/pipeline_pass.h"
+#include "tests/distributed/pipeline/pipeline_pass.h"
 #include "tests/distributed/short_training.h"
 #include "tests/distributed/tensor_pass.h"
 
@@ -330,23 +330,6 @@ void tensor(const std::shared_ptr<World>& world, const Options& options) {
   }
 }
 
-// Stages of a model have its loss and gradients: MODEL TOLERANCE; in bf16 nearly.
-void pipeline(const std::shared_ptr<World>& world, const Options& options) {
-  for (const int chunks : {1, 2})
-    for (const autograd::Recompute recompute :
-         {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
-      testing::PipelinePass pass{.model = options[0],
-                                 .tolerance = std::stod(options[1]),
-                                 .chunks = chunks,
-                                 .micro_batches = 2 * world->size(),
-                                 .recompute = recompute};
-      pass.check(world, {});
-      pass.dtype = DType::bf16;
-      pass.tolerance = 0.05;
-      pass.check(world, {});
-    }
-}
-
 // However weights travel, and whatever a pass reads of them: the same bits.
 void passes(const std::shared_ptr<World>& world, const Options& options) {
   const Ranks ranks = make_ranks(world, {.shard = world->size()});
@@ -383,7 +366,7 @@ int run(int count, char** arguments) {
       {"codes", codes},
       {"context", context},
       {"tensor", tensor},
-      {"pipeline", pipeline},
+      {"pipeline", testing::pipeline_passes},
       {"passes", passes},
       {"base", base},
       {"fails_to_give", fails_to_give}};

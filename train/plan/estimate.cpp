@@ -12,6 +12,7 @@
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/metrics/step_metrics.h"
+#include "train/plan/stage_estimates.h"
 #include "train/plan/step_traffic.h"
 #include "train/session/data_setup.h"
 #include "train/session/parallel_setup.h"
@@ -391,18 +392,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   std::vector<RunEstimate> stages;
   for (int stage = 0; stage < mesh_sizes(*resolved).pipeline; ++stage)
     stages.push_back(estimate_stage(resolved, target, cluster, simulation, stage));
-  const auto worst = std::ranges::max_element(stages, {}, &RunEstimate::total_bytes);
-  RunEstimate all = std::move(*worst);
-  all.stage = static_cast<int>(worst - stages.begin());
-  // A checkpoint is that of all stages; the slowest one sets the pace.
-  for (int stage = 0; stage < std::ssize(stages); ++stage) {
-    const RunEstimate& one = stages[static_cast<std::size_t>(stage)];
-    if (stage == all.stage) continue;
-    all.checkpoint_bytes += one.checkpoint_bytes;
-    all.checkpoint_state_bytes += one.checkpoint_state_bytes;
-    if (all.time && one.time && one.time->total() > all.time->total()) all.time = one.time;
-  }
-  return all;
+  return of_stages(std::move(stages));
 }
 
 RunEstimate fit_run(RunConfig& config, Device target, const Cluster& cluster) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -96,7 +97,7 @@ TEST(StageLayers, HeadAndEmbeddingCount) {
   EXPECT_EQ(balanced_layers(model_of(8, 64), 16, 2), (Layers{4, 4}));
   EXPECT_EQ(balanced_layers(model_of(8, 64), 16, 8), Layers(8, 1));
   // The head costs as much as several layers.
-  const Layers heavy = balanced_layers(model_of(8, 2048), 16, 2);
+  const Layers heavy = balanced_layers(model_of(8, 3072), 16, 2);
   EXPECT_EQ(heavy, (Layers{6, 2}));
   for (const int parts : {1, 2, 3, 5, 7}) {
     const Layers layers = balanced_layers(model_of(7, 512), 16, parts);

@@ -20,14 +20,12 @@ struct PipelinePass {
   int micro_batches = 4;
   autograd::Recompute recompute = autograd::Recompute::none;
 
-  // Every rank is a stage.
-  void check(const std::shared_ptr<distributed::World>& world, Device device) const {
-    distributed::Ranks ranks = distributed::make_ranks(world, {.pipeline = world->size()});
+  // Every rank is a stage of a ring.
+  void check(const distributed::Ranks& ranks, Device device) const {
     const nn::ModelConfig config = nn::parse_model_config(
         Json::parse(fmt::format(R"({{"vocab_size": 61, "num_hidden_layers": {}, "max_position_embeddings": 8192, {}}})",
                                 2 * ranks.size * chunks, model)),
         "the test");
-    ranks.channels = distributed::make_pipeline_channels(world, ranks, chunks > 1, config.tie_word_embeddings);
     distributed::StageExchange exchange(ranks, chunks, device);
     const std::vector<std::int64_t> layers =
         distributed::balanced_layers(config, length, std::int64_t{ranks.size} * chunks);
@@ -57,5 +55,32 @@ struct PipelinePass {
     return step.accumulate(batches, number);
   }
 };
+
+// Each pass with one chunk and two, at each level of recomputation, as it is and in bf16, and of one micro-batch.
+inline void check_pipeline_passes(const std::shared_ptr<distributed::World>& world, Device device,
+                                  const std::vector<PipelinePass>& passes) {
+  distributed::Ranks ranks = distributed::make_ranks(world, {.pipeline = world->size()});
+  ranks.channels = distributed::make_pipeline_channels(world, ranks, true, true);
+  for (const PipelinePass& pass : passes)
+    for (const autograd::Recompute recompute :
+         {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
+      PipelinePass one = pass;
+      one.recompute = recompute;
+      for (const auto& [chunks, micro_batches] :
+           {std::pair{1, 1}, {1, 2 * world->size() + 1}, {2, 2 * world->size()}}) {
+        one.chunks = chunks;
+        one.micro_batches = micro_batches;
+        one.check(ranks, device);
+      }
+      one.dtype = DType::bf16;
+      one.tolerance = 0.05;
+      one.check(ranks, device);
+    }
+}
+
+// Scenario of group_driver, MODEL TOLERANCE.
+inline void pipeline_passes(const std::shared_ptr<distributed::World>& world, const std::vector<std::string>& options) {
+  check_pipeline_passes(world, {}, {{.model = options[0], .tolerance = std::stod(options[1])}});
+}
 
 }  // namespace quench::testing
