@@ -78,7 +78,8 @@ std::vector<std::int64_t> TrainStep::count_units(std::span<const Batch> micro_ba
     counts.push_back(objective_->units(batch));
     counts.push_back(batch.valid_tokens);
   }
-  if (!options_.ranks->counts()) std::ranges::fill(counts, 0);
+  // A planned rank is alone in its host group.
+  if (!options_.ranks->counts() && options_.ranks->host->size() > 1) std::ranges::fill(counts, 0);
   distributed::all_reduce_numbers(*options_.ranks->host, counts, distributed::ReduceOp::sum, "valid tokens");
   return counts;
 }
