@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "nn/experts/expert_linear.h"
 #include "train/metrics/peak_flops.h"
@@ -83,14 +84,34 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
   return flops;
 }
 
-TrainingFlops training_flops(const ModelSetup& setup, std::int64_t seq_len) {
-  // Rows are those of this rank's slices.
-  std::vector<recipes::LayerConversion> whole = setup.conversion;
+namespace {
+
+// Rows of whole weights and of all layers, from those of this rank's slices and pipeline stage. Layers of other stages
+// are taken to be as the stage's first.
+std::vector<recipes::LayerConversion> whole_rows(const ModelSetup& setup) {
+  std::vector<recipes::LayerConversion> rows = setup.conversion;
   std::int64_t slices = 1;
   for (const nn::Parameter* parameter : setup.model->parameters())
     slices = std::max(slices, parameter->slice.place.count);
-  for (recipes::LayerConversion& layer : whole) layer.out_features *= slices;
-  return training_flops(setup.config, whole, seq_len, trained_adapters(setup), spared_work(*setup.model));
+  for (recipes::LayerConversion& row : rows) row.out_features *= slices;
+  const std::vector<nn::LayerRange>& chunks = setup.model->chunks();
+  const std::string first = fmt::format("model.layers.{}.", chunks.front().begin);
+  std::vector<recipes::LayerConversion> layer;
+  std::ranges::copy_if(rows, std::back_inserter(layer), [&](const auto& row) { return row.name.starts_with(first); });
+  for (std::int64_t i = 0; i < setup.config.num_hidden_layers; ++i) {
+    if (std::ranges::any_of(chunks, [&](const nn::LayerRange& chunk) { return chunk.contains(i); })) continue;
+    for (const recipes::LayerConversion& row : layer) {
+      rows.push_back(row);
+      rows.back().name = fmt::format("model.layers.{}.{}", i, row.name.substr(first.size()));
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+TrainingFlops training_flops(const ModelSetup& setup, std::int64_t seq_len) {
+  return training_flops(setup.config, whole_rows(setup), seq_len, trained_adapters(setup), spared_work(*setup.model));
 }
 
 std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name) {

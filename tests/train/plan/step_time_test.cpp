@@ -117,6 +117,19 @@ TEST(StepTime, OtherMeasuredRunsArePredictedWithinATenth) {
   expect("8b", "bf16", 1, 3'322, sequence("131072", qlora));
 }
 
+// The share of float8 is that of the model, whatever part of it a process has.
+TEST(StepTime, SlicesAndStagesHaveTheFlopsOfTheWholeModel) {
+  const std::vector<std::string> rowwise{"--recipe.name=float8_rowwise", "--training.global_batch_size=4"};
+  const TrainingFlops whole = planned(workload("8b-l8"), 1, rowwise).flops_per_token;
+  for (const char* axis : {"--parallel.tensor=2", "--parallel.pipeline=2"}) {
+    std::vector<std::string> more = rowwise;
+    more.emplace_back(axis);
+    const TrainingFlops part = planned(workload("8b-l8"), 2, more).flops_per_token;
+    EXPECT_DOUBLE_EQ(part.float8, whole.float8) << axis;
+    EXPECT_DOUBLE_EQ(part.high_precision, whole.high_precision) << axis;
+  }
+}
+
 // Eight micro-batches, of which a brief simulation runs three.
 TEST(StepTime, ABriefSimulationHasTheTrafficOfAWholeOne) {
   for (const char* transfers : {"--parallel.reduce_every_micro_batch=true", "--parallel.reduce_every_micro_batch=false",

@@ -57,6 +57,12 @@ std::vector<std::int64_t> sequence_parts(const PlanRequest& request, std::int64_
   return all;
 }
 
+// Bytes of weights and of their gradients, in the smallest dtypes of the objective.
+double least_bytes(const PlanRequest& request, const nn::ModelConfig& model) {
+  const double each = trains_all(request) ? 4 : request.objective == "qlora" ? 0.5 : 2;
+  return each * static_cast<double>(model.parameter_count());
+}
+
 std::vector<PlanChoice> process_groups(const PlanRequest& request, const nn::ModelConfig& model) {
   if (request.gpus == 1) return {{"one process"}};
   std::vector<PlanChoice> choices;
@@ -74,6 +80,8 @@ std::vector<PlanChoice> process_groups(const PlanRequest& request, const nn::Mod
     axis("expert", experts);
     choices.push_back(std::move(choice));
   };
+  // Copies whose weights and gradients alone are larger than a GPU are left out.
+  const double least = least_bytes(request, model), memory = static_cast<double>(request.cluster.gpu->memory_bytes);
   const std::int64_t machines = std::max<std::int64_t>(1, request.gpus / request.cluster.node_size);
   for (const std::int64_t tensor : slices(request, model))
     for (const std::int64_t context : sequence_parts(request, request.gpus / tensor)) {
@@ -82,6 +90,8 @@ std::vector<PlanChoice> process_groups(const PlanRequest& request, const nn::Mod
       for (const std::int64_t replicas : divisors(ranks)) {
         // Next to other axes a copy is the whole cluster's or a machine's.
         if (tensor * context > 1 && replicas != 1 && replicas != machines) continue;
+        if (replicas > 1 && least * static_cast<double>(replicas) > memory * static_cast<double>(request.gpus))
+          continue;
         for (const std::int64_t experts : divisors(ranks / replicas))
           if (experts == 1 || (tensor * context == 1 && model.experts.count > 0 && model.experts.count % experts == 0))
             add(ranks / replicas, replicas, context, tensor, experts);
