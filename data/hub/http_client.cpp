@@ -214,7 +214,7 @@ void HttpClient::prepare(Transfer& transfer) {
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set(CURLOPT_LOW_SPEED_TIME, settings_.idle_seconds);
   if (!settings_.certificates.empty()) set(CURLOPT_CAINFO, settings_.certificates.c_str());
-  if (!request.sink) set(CURLOPT_ACCEPT_ENCODING, "");
+  if (!request.sink && request.method != "HEAD") set(CURLOPT_ACCEPT_ENCODING, "");
 
   const auto add = [&](const std::string& line) {
     transfer.headers = curl_slist_append(transfer.headers, line.c_str());

@@ -12,7 +12,7 @@
 namespace quench::s3 {
 
 std::uint64_t part_bytes_for(std::uint64_t bytes, std::uint64_t usual) {
-  constexpr std::uint64_t kMostParts = 10'000, kStep = std::uint64_t{1} << 20;
+  constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
   const std::uint64_t least = (bytes + kMostParts - 1) / kMostParts;
   return least <= usual ? usual : (least + kStep - 1) / kStep * kStep;
 }

@@ -30,7 +30,9 @@ struct FileDigest {
   [[nodiscard]] StoredDigest stored() const;
 };
 
-// Bytes of a part: `usual`, or more where storage that takes 10,000 parts needs it.
+// Parts of an object, at most.
+inline constexpr std::uint64_t kMostParts = 10'000;
+// Bytes of a part: `usual`, or more where kMostParts need it.
 [[nodiscard]] std::uint64_t part_bytes_for(std::uint64_t bytes, std::uint64_t usual);
 
 // Reads the whole file. Throws not_found, io, hub::Stopped.

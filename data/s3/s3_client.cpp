@@ -136,7 +136,9 @@ std::optional<S3ObjectInfo> S3Client::find(std::string_view name) {
     (void)send_request(reason);
     QUENCH_FAIL(ErrorCode::io, "HEAD {}: the storage answered with status {}", place_.text(name), response.status);
   }
-  return info_of(response);
+  S3ObjectInfo info = info_of(response);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, info.bytes != UINT64_MAX, "HEAD {}: the answer has no size", place_.text(name));
+  return info;
 }
 
 std::string S3Client::read(std::string_view name, std::uint64_t max_bytes) {

@@ -62,6 +62,9 @@ void S3Client::fetch(std::string_view name, const S3ObjectInfo& info, const std:
   found.part_bytes = stored && stored->part_bytes > 0 && stored->part_bytes != UINT64_MAX
                          ? stored->part_bytes
                          : part_bytes_for(info.bytes, settings_.part_bytes);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, info.bytes / found.part_bytes <= kMostParts,
+                  "{}: its metadata name parts of {} bytes, more than {} of them", place_.text(name), found.part_bytes,
+                  kMostParts);
   found.parts.resize(std::max<std::uint64_t>(1, (info.bytes + found.part_bytes - 1) / found.part_bytes));
   const PartsFile file(path, info.bytes);
   in_parallel(info.bytes == 0 ? 0 : found.parts.size(), [&](S3Client& client, std::size_t part) {

@@ -25,7 +25,7 @@ RemoteUploader::~RemoteUploader() {
   {
     const std::lock_guard lock(mutex_);
     is_stopped_ = true;
-    if (!queue_.empty())
+    if (!queue_.empty() && !is_reported_)
       QUENCH_LOG_WARN("{}: {} did not arrive{}", address_, pending(), failure_.empty() ? "" : "; " + failure_);
   }
   changed_.notify_all();
@@ -35,6 +35,7 @@ RemoteUploader::~RemoteUploader() {
 void RemoteUploader::add(RemoteUpload upload) {
   {
     const std::lock_guard lock(mutex_);
+    forget_deleted();
     queue_.push_back(std::move(upload));
   }
   changed_.notify_all();
@@ -48,6 +49,7 @@ std::optional<std::int64_t> RemoteUploader::in_flight() const {
 void RemoteUploader::finish(double seconds) {
   std::unique_lock lock(mutex_);
   is_ending_ = true;
+  forget_deleted();
   changed_.notify_all();
   if (!queue_.empty())
     QUENCH_LOG_INFO("waiting for the upload of {} to {}, at most {:.0f} s", pending(), address_, seconds);
@@ -55,12 +57,21 @@ void RemoteUploader::finish(double seconds) {
   is_ending_ = false;
   if (done) return;
   const std::string missing = pending(), reason = failure_;
-  queue_.resize(1);  // the destructor does not report them again
+  is_reported_ = true;
   QUENCH_FAIL(ErrorCode::io,
               "checkpoint.remote: {} did not arrive in {} within {:.0f} s (checkpoint.remote_wait){}{}; it is whole in "
               "{}, and the next start of this run sends the newest",
               missing, address_, seconds, reason.empty() ? "" : ": ", reason,
               queue_.front().path.parent_path().string());
+}
+
+void RemoteUploader::forget_deleted() {
+  if (queue_.empty()) return;
+  const auto is_deleted = [](const RemoteUpload& upload) {
+    std::error_code ignored;
+    return !std::filesystem::exists(upload.path / Manifest::kFileName, ignored);
+  };
+  queue_.erase(std::remove_if(queue_.begin() + 1, queue_.end(), is_deleted), queue_.end());
 }
 
 std::string RemoteUploader::pending() const {

@@ -37,7 +37,9 @@ class RemoteUploader {
   // Failures of the retention are warnings.
   void tidy(RemoteStore& store, const RemoteUpload& done);
   void pause(double seconds);
-  // "step-20 and step-30"; the mutex is held.
+  // Forgets those behind the first whose folders are deleted. The mutex is held.
+  void forget_deleted();
+  // "step-20, step-30"; the mutex is held.
   [[nodiscard]] std::string pending() const;
 
   std::string address_;
@@ -48,6 +50,7 @@ class RemoteUploader {
   std::string failure_;             // last error of the upload in flight
   bool is_ending_ = false;          // no long pauses
   bool is_stopped_ = false;
+  bool is_reported_ = false;  // what has not arrived, by finish()
   std::thread thread_;
 };
 
