@@ -67,10 +67,12 @@ void check_pipeline(Checker& checker) {
   if (const std::string reason = unstaged_part(checker); !reason.empty())
     checker.report("parallel.pipeline", "{} stages of the layers, but {}; set one of the two to its default", stages,
                    reason);
-  if (checker.config().export_model)
+  const RunConfig& config = checker.config();
+  if (config.export_model &&
+      (config.lora || !config.export_model->quantization.scheme.empty() || !config.export_model->sparsity.empty()))
     checker.report("parallel.pipeline",
-                   "{} stages of the layers, but section export writes a whole model; leave it out and write the model "
-                   "from the checkpoint with quench export",
+                   "{} stages of the layers, but section export quantizes, prunes or merges the whole model; leave it "
+                   "out and write the model from the checkpoint with quench export",
                    stages);
 }
 

@@ -78,6 +78,7 @@ double RunExport::trained_loss(std::int64_t step, std::int64_t first_step) {
   if (is_known) return last->loss;
   ValidationOptions options = validation_options(session_.config());
   options.ranks = &session_.ranks();
+  options.stages = session_.stages();
   const double loss = validate(session_.model(), data_.validation, options).values.front().second;
   if (session_.sharded()) session_.sharded()->end_gathers();
   return loss;

@@ -8,6 +8,7 @@
 #include "core/system/key_error.h"
 #include "core/system/log.h"
 #include "distributed/fsdp/gather_parameter.h"
+#include "distributed/pipeline/whole_stages.h"
 #include "export/table/fused_layers.h"
 #include "export/table/reader_table.h"
 #include "export/table/unfit_scheme.h"
@@ -311,11 +312,13 @@ ModelFolderReport export_model(const RunSession& session, const RunModel& descri
   }
   options.accept = std::move(pass.accept);
   ModelFolderReport report;
-  const auto save = [&](const nn::WholeRows& whole) {
+  // `held`: the model whose parameters `whole` gathers.
+  const auto save = [&](nn::CausalLm& held, const nn::WholeRows& whole) {
     if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
     if (options.quantization && loads_weights(config))
       options.quantization->block_scales = stored_block_scales(config.model.path);
-    if (whole) options.whole = whole_model.rows(pruned(merged(setup, whole), pruned_weights(model, section), section));
+    if (whole)
+      options.whole = whole_model.rows(held, pruned(merged(setup, whole), pruned_weights(model, section), section));
     std::optional<UnitGatherer> units;
     if (pass.calibration != nullptr) {
       options.quantization->calibration = std::move(pass.calibration);
@@ -334,7 +337,11 @@ ModelFolderReport export_model(const RunSession& session, const RunModel& descri
     options.card->training = description.training;
     report = save_model_folder(whole_model.model(), export_target(config), options);
   };
-  distributed::with_whole_parameters(shared_parameters(setup), session.ranks(), save);
+  if (model.is_whole())
+    distributed::with_whole_parameters(shared_parameters(setup), session.ranks(),
+                                       [&](const nn::WholeRows& whole) { save(model, whole); });
+  else
+    distributed::with_whole_model(model, session.ranks(), save);
   return report;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Whole model of which a rank holds slices, without values: its names, shapes and pieces, for what writes it.
+// Whole model of which a rank holds slices or some layers, without values: its names, shapes and pieces, for what
+// writes it.
 
 #include <memory>
 
@@ -10,16 +11,17 @@ namespace quench {
 
 class WholeModel {
  public:
-  // The model itself unless it is in slices; must outlive this object.
+  // The model itself unless it is in slices or a pipeline stage; must outlive this object.
   explicit WholeModel(nn::CausalLm& model);
 
   [[nodiscard]] nn::CausalLm& model() const noexcept { return described_ ? *described_ : model_; }
-  // Rows of model()'s parameters; `whole`: of the slices' parameters, not empty if there are slices.
-  [[nodiscard]] nn::WholeRows rows(nn::WholeRows whole) const;
+  // Rows of model()'s parameters; `whole`: of those of `held`, a model with all names; not empty unless model() is the
+  // model itself.
+  [[nodiscard]] nn::WholeRows rows(nn::CausalLm& held, nn::WholeRows whole) const;
 
  private:
   nn::CausalLm& model_;
-  std::unique_ptr<nn::CausalLm> described_;  // on the meta device; null: no slices
+  std::unique_ptr<nn::CausalLm> described_;  // on the meta device; null: model_ is whole
 };
 
 }  // namespace quench

@@ -122,6 +122,15 @@ TEST_F(PipelineTraining, AdaptersTrainTheSame) {
   expect_same_run("lora-2-pipeline=2", "lora");
 }
 
+TEST_F(PipelineTraining, PatternsMayMatchLayersOfOneStage) {
+  expect_same_training("frozen", 2, kTwo, {R"(--training.freeze=["model.embed_tokens*", "model.layers.1.*"])"});
+  expect_same_training("groups", 2, kTwo, {R"(--optimizer.groups=[{"match": ["lm_head*"], "lr_scale": 0.1}])"});
+  for (const ChildResult& result : start(2, "none", with(kTwo, {R"(--training.train=["model.layers.0.*"])"}))) {
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.output, HasSubstr("training.train: no parameter is left to train in the pipeline stage of"));
+  }
+}
+
 TEST_F(PipelineTraining, RecipesTrainNearlyTheSame) {
   constexpr double kNearLoss = 2e-3;
   const std::vector<Options> ways = {{"--recipe.name=float8_rowwise", "--recipe.pad=true"},
@@ -180,6 +189,10 @@ TEST_F(PipelineTraining, FoldersAndCheckpointsHoldTheWeightsOfOneProcess) {
     train(1, one, none);
     train(4, four, with(none, kInterleaved));
     export_of(one, one + "-hf");
+    const std::string end = fmt::format("end{}", tied);
+    train(4, end,
+          with(with(none, kTwo), {"--export.format=hf", "--export.folder=" + (folder_ / (end + "-hf")).string()}));
+    expect_same_export(folder_ / (end + "-hf"), folder_ / (one + "-hf"));
     export_of(four, four + "-hf");
     expect_same_export(folder_ / (four + "-hf"), folder_ / (one + "-hf"));
   }

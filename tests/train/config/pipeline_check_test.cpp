@@ -10,21 +10,21 @@ namespace {
 using testing::complaint;
 using ::testing::HasSubstr;
 
-std::string reason(std::vector<std::string> more) {
+std::string refusal(std::vector<std::string> more) {
   more.emplace_back("--model.preset=llama-3-8b");
   return complaint(more);
 }
 
 std::string staged(std::vector<std::string> more) {
   more.emplace_back("--parallel.pipeline=2");
-  return reason(std::move(more));
+  return refusal(std::move(more));
 }
 
 TEST(PipelineCheck, LayersThatDoNotFitAreNamedWithTheirKey) {
   EXPECT_EQ(staged({}), "");
   EXPECT_EQ(staged({"--parallel.pipeline_schedule=interleaved", "--parallel.pipeline_chunks=4"}), "");
   EXPECT_EQ(staged({"--parallel.pipeline_layers=[17,15]"}), "");
-  EXPECT_THAT(reason({"--parallel.pipeline=33"}),
+  EXPECT_THAT(refusal({"--parallel.pipeline=33"}),
               HasSubstr("parallel.pipeline: 33 stages of a model with 32 layers: each needs one; lower it"));
   EXPECT_THAT(staged({"--parallel.pipeline_schedule=interleaved", "--parallel.pipeline_chunks=17"}),
               HasSubstr("2 stages x 17 chunks of a model with 32 layers"));
@@ -39,9 +39,9 @@ TEST(PipelineCheck, LayersThatDoNotFitAreNamedWithTheirKey) {
 }
 
 TEST(PipelineCheck, KeysOfStagesNeedStages) {
-  EXPECT_THAT(reason({"--parallel.pipeline_layers=[32]"}),
+  EXPECT_THAT(refusal({"--parallel.pipeline_layers=[32]"}),
               HasSubstr("parallel.pipeline_layers: a list, but parallel.pipeline is 1"));
-  EXPECT_THAT(reason({"--parallel.pipeline_schedule=interleaved"}),
+  EXPECT_THAT(refusal({"--parallel.pipeline_schedule=interleaved"}),
               HasSubstr("parallel.pipeline_schedule: interleaved, but parallel.pipeline is 1"));
 }
 
@@ -54,7 +54,8 @@ TEST(PipelineCheck, WhatNeedsTheWholeModelRefusesStages) {
   EXPECT_THAT(staged({"--recipe.name=auto"}), HasSubstr("recipe.name auto measures the whole model"));
   EXPECT_THAT(staged({"--recipe.name=float8_tensorwise", "--recipe.scaling=delayed"}),
               HasSubstr("recipe.scaling delayed keeps the history of all layers"));
-  EXPECT_THAT(staged({"--export.format=hf", "--export.folder=somewhere"}),
+  EXPECT_EQ(staged({"--export.format=hf", "--export.folder=somewhere"}), "");
+  EXPECT_THAT(staged({"--export.format=torchao", "--export.folder=somewhere", "--export.scheme=int8dyn_int4_g32"}),
               HasSubstr("write the model from the checkpoint with quench export"));
 }
 
