@@ -86,20 +86,21 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
 
 namespace {
 
-// Rows of whole weights and of all layers, from those of this rank's slices and pipeline stage. Layers of other stages
-// are taken to be as the stage's first.
+// Rows of whole weights and of all layers, from those of this rank's slices. Layers without rows, of other pipeline
+// stages, are taken to be as the stage's first.
 std::vector<recipes::LayerConversion> whole_rows(const ModelSetup& setup) {
   std::vector<recipes::LayerConversion> rows = setup.conversion;
   std::int64_t slices = 1;
   for (const nn::Parameter* parameter : setup.model->parameters())
     slices = std::max(slices, parameter->slice.place.count);
   for (recipes::LayerConversion& row : rows) row.out_features *= slices;
-  const std::vector<nn::LayerRange>& chunks = setup.model->chunks();
-  const std::string first = fmt::format("model.layers.{}.", chunks.front().begin);
+  std::set<std::int64_t> known;
+  for (const recipes::LayerConversion& row : rows) known.insert(layer_of(row.name).value_or(-1));
+  const std::string first = fmt::format("model.layers.{}.", setup.model->chunks().front().begin);
   std::vector<recipes::LayerConversion> layer;
   std::ranges::copy_if(rows, std::back_inserter(layer), [&](const auto& row) { return row.name.starts_with(first); });
   for (std::int64_t i = 0; i < setup.config.num_hidden_layers; ++i) {
-    if (std::ranges::any_of(chunks, [&](const nn::LayerRange& chunk) { return chunk.contains(i); })) continue;
+    if (known.contains(i)) continue;
     for (const recipes::LayerConversion& row : layer) {
       rows.push_back(row);
       rows.back().name = fmt::format("model.layers.{}.{}", i, row.name.substr(first.size()));
