@@ -1,7 +1,7 @@
 #include "data/s3/s3_settings.h"
 
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>

@@ -1,7 +1,7 @@
 #include "train/remote/remote_uploader.h"
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 #include <utility>
 
 #include "core/system/check.h"

@@ -37,7 +37,7 @@ class RemoteUploader {
   // Failures of the retention are warnings.
   void tidy(RemoteStore& store, const RemoteUpload& done);
   void pause(double seconds);
-  // Forgets those behind the first whose folders are deleted. The mutex is held.
+  // Forgets those after the first whose folders are deleted. The mutex is held.
   void forget_deleted();
   // "step-20, step-30"; the mutex is held.
   [[nodiscard]] std::string pending() const;
