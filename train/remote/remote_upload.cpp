@@ -46,19 +46,24 @@ std::string manifest_text(const fs::path& checkpoint) {
   }
 }
 
-// Pauses that grow.
+// Pauses that grow, for what another rank does; a warning after a minute.
 class Waiting {
  public:
-  explicit Waiting(const UploadOptions& options) : options_(options) {}
+  Waiting(const UploadOptions& options, std::string what) : options_(options), what_(std::move(what)) {}
   void next() {
-    constexpr double kLongest = 5, kGrowth = 1.5;
+    constexpr double kLongest = 5, kGrowth = 1.5, kWarn = 60;
     options_.pause(seconds_);
+    const double before = waited_;
+    waited_ += seconds_;
     seconds_ = std::min(seconds_ * kGrowth, kLongest);
+    if (before < kWarn && waited_ >= kWarn)
+      QUENCH_LOG_WARN("still waiting for another process to send {}; the log of its host may say why", what_);
   }
 
  private:
   const UploadOptions& options_;
-  double seconds_ = 0.2;
+  std::string what_;
+  double seconds_ = 0.2, waited_ = 0;
 };
 
 // A manifest of another save of this step would name files that are about to be replaced. False: the folder has
@@ -66,7 +71,8 @@ class Waiting {
 bool await_no_other_save(RemoteStore& store, const RemoteUpload& upload, const UploadOptions& options,
                          const std::string& text) {
   if (options.rank == 0) store.client().remove(remote_name(upload.step, Manifest::kFileName));
-  for (Waiting waiting(options); options.rank != 0 && store.saved_uuid(upload.step); waiting.next())
+  for (Waiting waiting(options, store.text(step_name(upload.step))); options.rank != 0 && store.saved_uuid(upload.step);
+       waiting.next())
     if (manifest_text(upload.path) != text) return false;
   return true;
 }
@@ -113,7 +119,8 @@ bool upload_checkpoint(RemoteStore& store, const RemoteUpload& upload, const Upl
   if (options.rank != 0) return true;
   for (const DataFileRecord& record : manifest.files) {
     if (is_own(record)) continue;
-    for (Waiting waiting(options); !has_file(store, upload, manifest, record); waiting.next())
+    for (Waiting waiting(options, store.text(remote_name(upload.step, record.name)));
+         !has_file(store, upload, manifest, record); waiting.next())
       if (manifest_text(upload.path) != text) return false;
   }
   store.client().remove(remote_name(upload.step, kSupersededMarker));  // marker of an abandoned checkpoint
