@@ -91,11 +91,6 @@ void check_pipeline_model(Checker& checker, const nn::ModelConfig& model) {
       std::ssize(given) == chunks && sum != layers)
     checker.report("parallel.pipeline_layers", "{} add up to {}, but the model has {} layers", fmt::join(given, " + "),
                    sum, layers);
-  if (model.experts.count > 0)
-    checker.report("parallel.pipeline",
-                   "{} stages of the layers, but {} has experts, whose loads are counted over all "
-                   "layers; set it to 1",
-                   parallel.pipeline, model.architecture);
 }
 
 }  // namespace quench

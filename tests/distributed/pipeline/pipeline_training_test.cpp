@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -80,6 +81,29 @@ TEST_F(PipelineTraining, TiedTablesTrainTheSame) {
   expect_same_training("text", 4, kTwo);
   expect_same_training("text", 4, kInterleaved);
   expect_same_training("clipped", 4, kTwo, {"--training.max_norm=0.01"});
+}
+
+// The terms of the loss for even loads take part; a bias on the choice moves with the loads of all layers.
+TEST_F(PipelineTraining, ExpertsTrainTheSame) {
+  const std::pair<std::string, std::string> models[] = {
+      {"qwen3", R"("model_type": "qwen3_moe", "vocab_size": 512, "hidden_size": 32, "intermediate_size": 36,
+      "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 2, "num_experts": 8,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 11, "norm_topk_prob": true, "mlp_only_layers": [0],
+      "output_router_logits": true, "router_aux_loss_coef": 0.02)"},
+      {"deepseek", R"("model_type": "deepseek_v3", "vocab_size": 512, "hidden_size": 24, "intermediate_size": 36,
+      "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 10,
+      "kv_lora_rank": 12, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 8,
+      "num_experts_per_tok": 3, "moe_intermediate_size": 7, "n_group": 4, "topk_group": 2, "n_shared_experts": 2,
+      "first_k_dense_replace": 1)"}};
+  for (const auto& [name, model] : models) {
+    SCOPED_TRACE(name);
+    write_config(model);
+    expect_same_training(name, 2, kTwo);
+    expect_same_training(name, 4, with(kInterleaved, {"--parallel.expert=2"}));
+    const auto loads = [&](const std::string& run) { return read_file(folder_ / run / "metrics" / "experts.jsonl"); };
+    EXPECT_FALSE(loads(name).empty());
+    EXPECT_EQ(std::ranges::count(loads(name + "-2-pipeline=2"), '\n'), std::ranges::count(loads(name), '\n'));
+  }
 }
 
 TEST_F(PipelineTraining, EveryWayToSaveMemoryTrainsTheSame) {
