@@ -130,7 +130,7 @@ class ShardedModel {
   std::deque<Unit*> reducing_;
   Works replica_sums_;
   nn::UnitHooks hooks_;
-  std::size_t chunk_ = 0;  // of the backward pass
+  std::size_t chunk_ = 0;  // chunk of the backward pass
   bool last_ = true;
   bool gathers_after_head_ = false;
 };

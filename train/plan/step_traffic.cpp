@@ -14,7 +14,7 @@ std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distrib
           ranks.tensor, ranks.experts, ranks.expert_shard, ranks.pipeline};
 }
 
-// Those by which a pipeline stage sends.
+// Channels by which a pipeline stage sends.
 std::vector<std::shared_ptr<distributed::ProcessGroup>> channels_out(const distributed::Ranks& ranks) {
   std::vector<std::shared_ptr<distributed::ProcessGroup>> all;
   if (ranks.channels == nullptr) return all;

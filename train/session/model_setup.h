@@ -22,7 +22,7 @@ struct ModelSetup {
   std::vector<recipes::LayerConversion> conversion;
   std::shared_ptr<recipes::HealthRecorder> health;   // null: metrics.health_every is 0
   std::shared_ptr<recipes::DelayedScaling> scaling;  // null: recipe.scaling is dynamic
-  std::optional<std::int64_t> all_adapters;          // of a pipeline stage: trained_adapters() of all stages
+  std::optional<std::int64_t> all_adapters;          // trained_adapters() of all pipeline stages
 };
 
 // Active per token; nullopt: full training.
@@ -43,7 +43,7 @@ struct ModelSharding {
   nn::Sharding sharding;
   nn::Sharding experts;
   nn::TensorPlace tensor;
-  std::vector<nn::LayerRange> chunks{};  // of a pipeline stage; empty: all layers
+  std::vector<nn::LayerRange> chunks{};  // layers of a pipeline stage; empty: all
 };
 
 // Model with the recipe applied; parameters are allocated, not filled. Memory estimates (device meta) are for `target`.

@@ -43,7 +43,7 @@ void share_threads(RunConfig& config, const distributed::Environment& place);
 // Throws bad_config on all ranks, with the first difference.
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 
-// Of one pipeline stage, and with the rank's chunks of `model`.
+// Part of one pipeline stage, and with the rank's chunks of `model`.
 [[nodiscard]] ModelSharding run_sharding(const distributed::Ranks& ranks);
 [[nodiscard]] ModelSharding run_sharding(const distributed::Ranks& ranks, const RunConfig& config,
                                          const nn::ModelConfig& model);

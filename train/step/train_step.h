@@ -93,7 +93,7 @@ class TrainStep {
   struct MicroBatch {
     const Batch* batch = nullptr;
     std::uint64_t pass = 0;            // key of random draws
-    float scale = 0;                   // of its losses; 0: it has no units
+    float scale = 0;                   // factor of its losses; 0: it has no units
     bool first = false, last = false;  // with units in the step
     Tensor out;                        // f32 [1 + metrics], on the device
   };
@@ -101,7 +101,7 @@ class TrainStep {
   struct Recorded {
     std::unique_ptr<ObjectiveInput> in;
     std::unique_ptr<autograd::Tape> tape;
-    std::shared_ptr<autograd::Gradient> input;  // of the hidden states before the chunk; null: there are none
+    std::shared_ptr<autograd::Gradient> input;  // gradient of the hidden states before the chunk; null: none
     autograd::Variable output;                  // the loss, or hidden states without their value
   };
   // Passes of the micro-batches with units, in the order of this stage.

@@ -19,8 +19,8 @@ struct ParallelSection {
   std::int64_t pipeline = 1;   // stages
   enum class Schedule : std::uint8_t { one_f_one_b, interleaved };
   Schedule pipeline_schedule = Schedule::one_f_one_b;
-  std::int64_t pipeline_chunks = 2;           // of each stage, under Schedule::interleaved
-  std::vector<std::int64_t> pipeline_layers;  // of each chunk in the order of the model; empty: balanced
+  std::int64_t pipeline_chunks = 2;           // chunks of a stage under Schedule::interleaved
+  std::vector<std::int64_t> pipeline_layers;  // layers of the chunks in the order of the model; empty: balanced
   // Token rows in the expert-parallel all-to-all.
   enum class DispatchFormat : std::uint8_t { high_precision, mxfp8 };
   DispatchFormat expert_all_to_all = DispatchFormat::high_precision;

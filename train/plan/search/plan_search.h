@@ -21,7 +21,7 @@ namespace quench {
 struct PlannedRun {
   std::vector<std::string> choices;  // labels, by axis
   std::int64_t micro_batch = 0;      // sequences
-  std::int64_t sequences = 0;        // of a process in a step
+  std::int64_t sequences = 0;        // a process has in a step
   Json document;                     // run config
   RunEstimate estimate;
   std::int64_t over_bytes = 0;  // needed beyond the GPU's memory, or else the host's; 0: fits
