@@ -43,8 +43,8 @@ const ChoiceTable<LrScheduleEntry>& lr_schedules() {
 LrSchedule::LrSchedule(const LrScheduleOptions& options) : options_(options) {
   constexpr auto kBad = ErrorCode::bad_config;
   const std::int64_t total = options.total_steps, warmup = options.warmup_steps;
-  QUENCH_CHECK_AS(kBad, std::isfinite(options.peak_lr) && options.peak_lr > 0,
-                  "the learning rate must be a positive number, got {}", options.peak_lr);
+  QUENCH_CHECK_AS(kBad, std::isfinite(options.peak_lr) && options.peak_lr >= 0,
+                  "the learning rate must be 0 or a positive number, got {}", options.peak_lr);
   QUENCH_CHECK_AS(kBad, total >= 1, "a learning-rate schedule needs at least 1 training step, got {}", total);
   QUENCH_CHECK_AS(kBad, warmup >= 0 && warmup <= total,
                   "warmup_steps must lie between 0 and the {} training steps, got {}", total, warmup);

@@ -123,8 +123,8 @@ TEST(LrSchedule, ImpossibleValuesAreNamed) {
   auto bad = options("cosine", 10, 1);
   bad.peak_lr = std::numeric_limits<double>::infinity();
   expect_bad_config(bad, "positive number");
-  bad.peak_lr = 0;
-  expect_bad_config(bad, "got 0");
+  bad.peak_lr = -1e-3;
+  expect_bad_config(bad, "got -0.001");
   bad = options("wsd", 10, 4);
   bad.decay_steps = 7;
   expect_bad_config(bad, "between 1 and 6 (10 training steps less 4 of warm-up), got 7");
