@@ -264,7 +264,9 @@ TEST_F(PipelineTraining, AKilledStageEndsAllAndTheRunGoesOn) {
   const std::vector<ChildResult> results = ranks.wait();
   for (const int rank : {0, 2}) {
     EXPECT_NE(results[static_cast<std::size_t>(rank)].status, 0);
-    EXPECT_THAT(results[static_cast<std::size_t>(rank)].output, HasSubstr("rank 1"));
+    // The next operation that needs the killed one, or one that has seen the alarm.
+    EXPECT_THAT(results[static_cast<std::size_t>(rank)].output,
+                ::testing::AnyOf(HasSubstr("rank 1"), HasSubstr("waiting for rank")));
   }
   train(3, "killed", staged);
   expect_same_run("killed", "calm");
