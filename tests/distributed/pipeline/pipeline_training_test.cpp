@@ -249,7 +249,7 @@ TEST_F(PipelineTraining, EvaluationCountsEveryTokenOnce) {
 }
 
 TEST_F(PipelineTraining, AKilledStageEndsAllAndTheRunGoesOn) {
-  const Options saving = {documents(), "--checkpoint.interval=1", "--checkpoint.keep_latest=2", "--training.steps=20"};
+  const Options saving = {documents(), "--checkpoint.interval=1", "--checkpoint.keep_latest=2", "--training.steps=10"};
   train(1, "calm", saving);
   const Options staged = with(saving, {"--parallel.pipeline=3"});
   testing::Ranks ranks(3);
