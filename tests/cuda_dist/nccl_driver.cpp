@@ -186,7 +186,7 @@ int run(const std::string& fault) {
         }
     // Models in stages: tied and untied heads, chunks, one micro-batch.
     testing::check_pipeline_passes(
-        world, device,
+        world, ranks, device,
         {{.model = R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
              "num_key_value_heads": 2, "head_dim": 64)",
           .length = 769,

@@ -57,9 +57,12 @@ struct PipelinePass {
 };
 
 // Each pass with one chunk and two, at each level of recomputation, as it is and in bf16, and of one micro-batch.
-inline void check_pipeline_passes(const std::shared_ptr<distributed::World>& world, Device device,
-                                  const std::vector<PipelinePass>& passes) {
-  distributed::Ranks ranks = distributed::make_ranks(world, {.pipeline = world->size()});
+// `all`: ranks of any mesh, whose groups of all ranks are those of the stages.
+inline void check_pipeline_passes(const std::shared_ptr<distributed::World>& world, const distributed::Ranks& all,
+                                  Device device, const std::vector<PipelinePass>& passes) {
+  distributed::Ranks ranks = all;
+  ranks.mesh = {.pipeline = world->size()};
+  ranks.pipeline = ranks.world;
   ranks.channels = distributed::make_pipeline_channels(world, ranks, true, true);
   for (const PipelinePass& pass : passes)
     for (const autograd::Recompute recompute :
@@ -80,7 +83,8 @@ inline void check_pipeline_passes(const std::shared_ptr<distributed::World>& wor
 
 // Scenario of group_driver, MODEL TOLERANCE.
 inline void pipeline_passes(const std::shared_ptr<distributed::World>& world, const std::vector<std::string>& options) {
-  check_pipeline_passes(world, {}, {{.model = options[0], .tolerance = std::stod(options[1])}});
+  check_pipeline_passes(world, distributed::make_ranks(world, {.pipeline = world->size()}), {},
+                        {{.model = options[0], .tolerance = std::stod(options[1])}});
 }
 
 }  // namespace quench::testing
