@@ -1,5 +1,5 @@
 #pragma once
-// Hidden states and their gradients on their way between pipeline stages, for the passes of a schedule.
+// Point-to-point transfers of hidden states and their gradients between pipeline stages, for the passes of a schedule.
 //
 // The input of the next pass is received while a pass runs; sends are not waited for. On a GPU a receive starts after
 // the host has queued the pass before it: a kernel that waits for a neighbour never precedes work that the neighbour

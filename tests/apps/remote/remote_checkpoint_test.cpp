@@ -1,4 +1,4 @@
-// Runs that are killed while a checkpoint is on its way to S3-compatible storage, and lose their folder.
+// Runs that are killed during the upload of a checkpoint to S3-compatible storage, and lose their folder.
 
 #include <gmock/gmock.h>
 #include <signal.h>
