@@ -73,21 +73,26 @@ Failure silent_node(int node, const LaunchOptions& options) {
 }  // namespace
 
 Rendezvous::Rendezvous(const LaunchOptions& options)
-    : options_(options), endpoint_(options.alone() ? Endpoint{"127.0.0.1", 0} : options.endpoint) {
-  const bool may_serve =
-      options.alone() || options.node_rank == 0 || (options.node_rank < 0 && is_this_machine(options.endpoint.host));
-  if (!may_serve) return;
-  if (options.nodes > 1)
+    : options_(options),
+      endpoint_(options.alone() ? Endpoint{"127.0.0.1", 0} : options.endpoint),
+      may_serve_(options.alone() || options.node_rank == 0 ||
+                 (options.node_rank < 0 && is_this_machine(options.endpoint.host))) {
+  if (may_serve_ && options.nodes > 1)
     require_descriptors(2 * options.nodes * options.workers, "quench run, which serves the store,");
   try {
-    const int connections = options.nodes * options.workers * kConnectionsPerWorker + kSpareConnections;
-    server_ = std::make_unique<StoreServer>(listen_on(options.nodes > 1 ? listening_place(endpoint_) : endpoint_),
-                                            store_secret(options.token, options.job), connections);
-    endpoint_.port = server_->port();
+    serve();
   } catch (const Error&) {
     // Another local node may serve the store; the handshake detects a foreign process.
     if (options.node_rank == 0 || options.nodes == 1) throw;
   }
+}
+
+void Rendezvous::serve() {
+  if (!may_serve_ || server_) return;
+  const int connections = options_.nodes * options_.workers * kConnectionsPerWorker + kSpareConnections;
+  server_ = std::make_unique<StoreServer>(listen_on(options_.nodes > 1 ? listening_place(endpoint_) : endpoint_),
+                                          store_secret(options_.token, options_.job), connections);
+  endpoint_.port = server_->port();
 }
 
 bool Rendezvous::connect(Deadline deadline, const std::function<bool()>& stopped) {
@@ -101,6 +106,11 @@ bool Rendezvous::connect(Deadline deadline, const std::function<bool()>& stopped
       if (is_over || error.code() == ErrorCode::bad_config) throw;
       for (const Deadline again = Clock::now() + pause; Clock::now() < again; std::this_thread::sleep_for(kFirstPause))
         if (stopped()) return false;
+      try {
+        serve();
+      } catch (const Error&) {
+        // The port is still taken; the next attempt to connect says by what.
+      }
     }
   }
   // Bounds the wait on a hanging store.

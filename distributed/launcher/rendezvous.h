@@ -32,7 +32,8 @@ struct Round {
 
 class Rendezvous {
  public:
-  // Serves the store if the endpoint is on this machine and unserved.
+  // Serves the store if the endpoint is on this machine and unserved, now or while it connects: a port may be held by
+  // another process for a moment, and of two listen calls at the same instant Linux may refuse both.
   explicit Rendezvous(const LaunchOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -59,6 +60,8 @@ class Rendezvous {
   [[nodiscard]] std::string store_endpoint() const { return endpoint_.to_string(); }
 
  private:
+  // Throws bad_config if it may serve and the port is taken.
+  void serve();
   [[nodiscard]] bool connect(Deadline deadline, const std::function<bool()>& stopped);
   [[nodiscard]] std::optional<Round> join_before(Deadline deadline, int least_round,
                                                  const std::function<bool()>& stopped);
@@ -73,6 +76,7 @@ class Rendezvous {
 
   const LaunchOptions& options_;
   Endpoint endpoint_;
+  bool may_serve_;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;
   std::thread watcher_;

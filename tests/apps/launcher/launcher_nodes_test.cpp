@@ -220,6 +220,20 @@ TEST_F(LauncherNodes, StrangersAreRefused) {
   for (std::size_t node = 0; node < 2; ++node) EXPECT_EQ(finish(node).status, 0) << file(node, "stderr.txt");
 }
 
+// The port is free when the nodes start, bound by another process when they listen, and free again later.
+TEST_F(LauncherNodes, APortThatIsFreeLaterIsServedThen) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port_)));
+  const int other = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(::bind(other, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  for (int node = 0; node < 2; ++node) start(endpoint(), kSay, "2");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1'500));
+  ::close(other);
+  for (std::size_t node = 0; node < 2; ++node) EXPECT_EQ(finish(node).status, 0) << file(node, "stderr.txt");
+}
+
 // Connections that come all the time, and stay: more than the store has places for.
 TEST_F(LauncherNodes, StrangersThatKeepComingHoldNoNodeUp) {
   sockaddr_in address{};
