@@ -111,6 +111,18 @@ void add_stages(RunSession& session, RunEstimate& e) {
   session.add_step();
 }
 
+// Micro-batches by which steps of a schedule grow: interleaved stages take as many as there are stages at once.
+std::int64_t micro_batch_unit(const RunConfig& config) {
+  return config.parallel.chunks() > 1 ? config.parallel.pipeline : 1;
+}
+
+// At most `wanted`, but as many as fill a pipeline and come after that.
+std::int64_t simulated_micro_batches(const RunConfig& config, std::int64_t wanted) {
+  const std::int64_t stages = config.parallel.pipeline, unit = micro_batch_unit(config);
+  const std::int64_t filled = stages == 1 ? 1 : unit > 1 ? 2 * stages : stages + 2;
+  return std::min(micro_batches(config), std::max(wanted, filled) / unit * unit);
+}
+
 // The traffic counted is this step's.
 void simulate_step(RunSession& session, std::int64_t count, std::int64_t number, RunEstimate& e) {
   const RunConfig& config = session.config();
@@ -134,12 +146,11 @@ void simulate_step(RunSession& session, std::int64_t count, std::int64_t number,
 
 // Runs steps on the meta device; returns the micro-batches of each. The first step differs from all others; with
 // offloaded state, allocations settle after several steps. Inner micro-batches are identical.
-std::int64_t simulate_steps(RunSession& session, Simulation simulation, RunEstimate& e) {
+std::int64_t simulate_steps(RunSession& session, bool brief, RunEstimate& e) {
   const RunConfig& config = session.config();
   const TrainStep& step = *session.step();
-  const bool brief = simulation == Simulation::brief;
   const bool travels = step.offloaded_state_bytes() > 0;
-  const std::int64_t count = std::min(micro_batches(config), brief     ? kBriefMicroBatches
+  const std::int64_t count = simulated_micro_batches(config, brief     ? kBriefMicroBatches
                                                              : travels ? kPlannedMicroBatches
                                                                        : kMostMicroBatches);
   const std::int64_t most = !travels ? 2 : brief ? kBriefSteps : kMostSteps;
@@ -159,9 +170,10 @@ std::vector<GroupTraffic> step_traffic(RunSession& session, std::int64_t simulat
   if (ranks.is_single()) return {};
   StepTraffic traffic = count_traffic(ranks, e.cluster);
   const std::int64_t count = micro_batches(session.config());
-  if (count > simulated && simulated > 1) {
-    simulate_step(session, simulated - 1, kMostSteps + 1, e);
-    extrapolate(traffic, count_traffic(ranks, e.cluster), simulated, count);
+  const std::int64_t unit = micro_batch_unit(session.config());
+  if (count > simulated && simulated > unit) {
+    simulate_step(session, simulated - unit, kMostSteps + 1, e);
+    extrapolate(traffic, count_traffic(ranks, e.cluster), unit, count - simulated);
   }
   e.gather_bytes = bytes_of(traffic.gathers);
   e.reduce_bytes = bytes_of(traffic.sums);
@@ -255,8 +267,8 @@ std::optional<DeviceMemory> run_memory(const RunConfig& config, Device device) {
 
 namespace {
 
-RunEstimate estimate_stage(const ResolvedConfig& resolved, Device target, const Cluster& cluster, Simulation simulation,
-                           int stage) {
+RunEstimate estimate_stage(const ResolvedConfig& resolved, Device target, const Cluster& cluster,
+                           const Simulation& simulation, int stage) {
   const RunConfig& config = *resolved;
   require_on_device(config, target);
   RunEstimate e = planned_run(resolved, cluster);
@@ -269,28 +281,26 @@ RunEstimate estimate_stage(const ResolvedConfig& resolved, Device target, const 
   Allocator& plan = Allocator::of(kMeta);
   plan.trim();
   plan.reset_peak();
-  StepWork work;
-  std::vector<GroupTraffic> traffic;
   {
     const PlannedDevice planned(target.type, is_hopper(gpu_name(target, cluster)));
-    RunSession session(resolved, {.device = kMeta, .target = target, .ranks = ranks});
+    RunSession session(resolved, {.device = kMeta, .target = target, .model = simulation.model, .ranks = ranks});
     add_stages(session, e);
     // Bytes of the model and its optimizer, before the first step.
     const std::int64_t at_start = plan.stats().current;
-    const std::int64_t simulated = simulate_steps(session, simulation, e);
+    const std::int64_t simulated = simulate_steps(session, simulation.brief, e);
     e.device = plan.stats();
     if (e.reference_bytes > 0) e.start_bytes = at_start + e.reference_bytes;
-    traffic = step_traffic(session, simulated, e);
+    e.traffic = step_traffic(session, simulated, e);
     add_model(session, e);
     std::vector<CheckpointTensor> tensors = training_tensors(session.model(), *session.optimizer());
     if (session.setup().scaling) add_scaling(tensors, *session.setup().scaling);
     add_checkpoint(config, tensors, e);
-    work = step_work(config, session.setup(), tensors, micro_batches(config), e);
-    add_second_model(session, work, e);
+    e.work = step_work(config, session.setup(), tensors, micro_batches(config), e);
+    add_second_model(session, e.work, e);
   }
   const DeviceRates* measured = target.type == DeviceType::cuda ? device_rates(gpu_name(target, cluster)) : nullptr;
   const DeviceRates* rates = cluster.rates ? &*cluster.rates : measured;
-  if (rates != nullptr && e.dtype == DType::bf16) e.time = predict_step(*rates, cluster, work, traffic);
+  if (rates != nullptr && e.dtype == DType::bf16) e.time = predict_step(*rates, cluster, e.work, e.traffic);
   plan.trim();
   add_totals(config, target, e);
   return e;
@@ -298,10 +308,14 @@ RunEstimate estimate_stage(const ResolvedConfig& resolved, Device target, const 
 
 }  // namespace
 
-RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster, Simulation simulation) {
+RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster,
+                         const Simulation& simulation) {
   std::vector<RunEstimate> stages;
-  for (int stage = 0; stage < mesh_sizes(*resolved).pipeline; ++stage)
-    stages.push_back(estimate_stage(resolved, target, cluster, simulation, stage));
+  const int last = mesh_sizes(*resolved).pipeline - 1;
+  // The first stage holds most micro-batches, the last one has the head.
+  for (int stage = 0; stage <= last; ++stage)
+    if (!simulation.brief || stage == 0 || stage == last)
+      stages.push_back(estimate_stage(resolved, target, cluster, simulation, stage));
   return of_stages(std::move(stages));
 }
 

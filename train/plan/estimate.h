@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/json/json.h"
 #include "core/memory/allocator.h"
@@ -63,6 +64,9 @@ struct RunEstimate {
   std::int64_t exchange_bytes = 0;  // expert-parallel all-to-all, with balanced loads
   Cluster cluster;                  // cluster of the prediction in `time`
   std::optional<StepTime> time;     // step time on the GPU, if its rates are known
+  // What it is predicted from.
+  StepWork work;
+  std::vector<GroupTraffic> traffic;
 
   // Contents of context_bytes, in words; empty where there are none.
   [[nodiscard]] std::string_view waited_rows() const noexcept {
@@ -76,13 +80,17 @@ struct RunEstimate {
   }
 };
 
-// Steps that an estimate simulates on the meta device. whole: until allocations settle. brief: few micro-batches and
-// steps, for comparing many configs; memory may lack what later steps of offloaded state add.
-enum class Simulation : std::uint8_t { whole, brief };
+// What an estimate simulates on the meta device.
+struct Simulation {
+  // Few micro-batches and steps, and of a pipeline the first and last stage, for comparing many configs: memory may
+  // lack what later steps of offloaded state add. Else until allocations settle.
+  bool brief = false;
+  std::optional<nn::ModelConfig> model = {};  // in place of the run's
+};
 
 // `target`: device of the run, compared by free memory; nothing is allocated on it. An absent GPU is allowed.
 [[nodiscard]] RunEstimate estimate_run(const ResolvedConfig& config, Device target, const Cluster& cluster = {},
-                                       Simulation simulation = Simulation::whole);
+                                       const Simulation& simulation = {});
 // The same; recipe.keep_weights is set to false if it is unset and true by default, but the run fits the device only
 // without kept quantized weights. Single processes: several ranks would have to agree.
 [[nodiscard]] RunEstimate fit_run(RunConfig& config, Device target, const Cluster& cluster = {});

@@ -1,17 +1,20 @@
 #include "train/plan/step_traffic.h"
 
+#include <algorithm>
 #include <memory>
-#include <set>
 
 #include "distributed/pipeline/pipeline_channels.h"
 
 namespace quench {
 namespace {
 
-// Groups may coincide.
-std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
-  return {ranks.world,  ranks.shard,   ranks.replicate,    ranks.context,
-          ranks.tensor, ranks.experts, ranks.expert_shard, ranks.pipeline};
+// In a fixed order; groups may coincide.
+std::vector<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
+  std::vector<std::shared_ptr<distributed::ProcessGroup>> all;
+  for (const auto& group : {ranks.world, ranks.shard, ranks.replicate, ranks.context, ranks.tensor, ranks.experts,
+                            ranks.expert_shard, ranks.pipeline})
+    if (std::ranges::find(all, group) == all.end()) all.push_back(group);
+  return all;
 }
 
 // Channels by which a pipeline stage sends.
@@ -80,11 +83,11 @@ std::int64_t waited_bytes(const std::vector<GroupTraffic>& groups) {
   return bytes;
 }
 
-void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t simulated, std::int64_t count) {
+void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t fewer, std::int64_t more) {
   const auto each = [&](std::vector<GroupTraffic>& groups, const std::vector<GroupTraffic>& less) {
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      groups[i].bytes += (groups[i].bytes - less[i].bytes) * (count - simulated);
-      groups[i].calls += (groups[i].calls - less[i].calls) * (count - simulated);
+      groups[i].bytes += (groups[i].bytes - less[i].bytes) * (more / fewer);
+      groups[i].calls += (groups[i].calls - less[i].calls) * (more / fewer);
     }
   };
   each(traffic.gathers, shorter.gathers);

@@ -21,8 +21,9 @@ void reset_traffic(const distributed::Ranks& ranks);
 // Since the last reset.
 [[nodiscard]] StepTraffic count_traffic(const distributed::Ranks& ranks, const Cluster& cluster);
 
-// Traffic of a step of `count` micro-batches, from those of `simulated` and of one less: inner ones are identical.
-void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t simulated, std::int64_t count);
+// Traffic of a step of `more` micro-batches than `traffic`, of which `shorter` has `fewer` less: inner ones are
+// identical. `fewer` divides `more`.
+void extrapolate(StepTraffic& traffic, const StepTraffic& shorter, std::int64_t fewer, std::int64_t more);
 
 // Bytes of groups that overlap with computation, and of those that wait.
 [[nodiscard]] std::int64_t bytes_of(const std::vector<GroupTraffic>& groups);

@@ -98,6 +98,35 @@ TEST(PlanSearch, AGivenAxisCountsInTheSequencesOfAProcess) {
   EXPECT_EQ(plan.best.sequences, 8);
 }
 
+// Every micro-batch of the stages that are given: the largest one fills the pipeline worst.
+TEST(PlanSearch, ThePipelineIsFilled) {
+  const PlanRequest request =
+      request_for("smollm2-135m", "H100", 4, 32 * 2048, 2048,
+                  {"--recipe.name=bf16", "--parallel.pipeline=4", "--optimizer.offload_ratio=0"});
+  const Plan plan = search_plan(request);
+  EXPECT_EQ(plan.best.sequences, 32);
+  EXPECT_GT(plan.best.estimate.time->bubble, 0);
+  PlanEvaluator all(request);
+  double fastest = 1e9, largest = 1e9;
+  for (const PlanCombination& combination : all.combinations())
+    for (std::size_t size = 0; size < all.micro_batches(combination).size(); ++size)
+      if (const PlannedRun* run = all.run(combination, size); run != nullptr && run->over_bytes == 0) {
+        fastest = std::min(fastest, run->estimate.time->total());
+        if (size == 0) largest = std::min(largest, run->estimate.time->total());
+      }
+  EXPECT_LE(plan.best.estimate.time->total(), fastest * 1.02);
+  EXPECT_GT(largest, fastest * 1.2) << "the test should have micro-batches that fill the pipeline badly";
+}
+
+// Between machines with a slow network stages send less than shards.
+TEST(PlanSearch, SlowNetworksAreCrossedByStages) {
+  PlanRequest request = request_for("llama-3.2-1b", "H100", 16, 256 * 2048, 2048, {"--recipe.name=bf16"});
+  request.cluster.network_bytes = 1e9;
+  const Plan slow = search_plan(request);
+  EXPECT_THAT(slow.best.choices[1], HasSubstr("pipeline 2"));
+  EXPECT_EQ(slow.best.over_bytes, 0);
+}
+
 TEST(PlanSearch, KeysThatAreGivenAreKept) {
   const Plan plan =
       search_plan(request_for("smollm2-135m", "H100", 2, 8 * 2048, 2048,
@@ -119,9 +148,9 @@ TEST(PlanSearch, WhatFitsNowhereNamesTheSmallestThatDoes) {
 }
 
 TEST(PlanSearch, RequestsThatDoNotFitTogetherAreRefused) {
-  EXPECT_THAT(refusal_of_plan(request_for("smollm2-135m", "H100", 8, 4 * 2048, 2048)),
-              HasSubstr("4 sequences of 2048 tokens do not divide among 8 GPUs, and smollm2-135m is not split in parts "
-                        "that do; 16384 tokens are 1 for each GPU"));
+  EXPECT_THAT(refusal_of_plan(request_for("smollm2-135m", "H100", 32, 4 * 2048, 2048)),
+              HasSubstr("4 sequences of 2048 tokens do not divide among 32 GPUs, and smollm2-135m is not split in "
+                        "parts that do; 65536 tokens are 1 for each GPU"));
   EXPECT_THAT(refusal_of_plan(request_for("smollm2-135m", "H100", 2, 8 * 2048 + 5, 2048)),
               HasSubstr("nearest are 16384 and 18432"));
   EXPECT_THAT(refusal_of_plan(request_for("smollm2-135m", "H100", 2, 1024, 2048)),

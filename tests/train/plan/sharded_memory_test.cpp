@@ -107,5 +107,48 @@ TEST(ShardedMemory, StagesSendHiddenStatesAlone) {
   EXPECT_GT(planned("bf16", staged).device.peak, stages.device.peak);
 }
 
+// The first of four stages holds four micro-batches: with offloaded state and in a brief simulation, which simulate few
+// of a step's, as in the whole step.
+TEST(ShardedMemory, EverySimulationFillsThePipeline) {
+  const auto estimated = [](std::vector<std::string> overrides, std::int64_t micro_batches, bool brief) {
+    overrides.insert(overrides.end(),
+                     {fmt::format("--training.global_batch_size={}", micro_batches), "--training.micro_batch_size=1",
+                      "--recipe.name=bf16", "--training.offload_layers=0", "--parallel.pipeline=4"});
+    const std::string workload = (testing::source_dir() / "bench" / "workloads" / "8b-l8.json").string();
+    RunConfig run = load_run_config(workload, overrides, {.data = false, .files = false});
+    set_ranks(run, 4);
+    return estimate_run(ResolvedConfig(run), Device{DeviceType::cuda, 0}, {}, {.brief = brief});
+  };
+  const auto peak = [](const RunEstimate& e) { return static_cast<double>(e.device.peak); };
+  const RunEstimate whole = estimated({}, 12, false);
+  EXPECT_NEAR(peak(estimated({}, 12, true)) / peak(whole), 1, 1e-3);
+  EXPECT_LT(peak(estimated({}, 3, true)) / peak(whole), 0.98) << "three micro-batches should not fill four stages";
+  const std::vector<std::string> streamed{"--optimizer.offload_ratio=1", "--optimizer.offload_streamed=true"};
+  EXPECT_NEAR(peak(estimated(streamed, 12, false)) / peak(estimated(streamed, 8, false)), 1, 1e-3);
+  // Messages of all twelve micro-batches, of which six are simulated.
+  EXPECT_EQ(estimated(streamed, 12, false).message_bytes, whole.message_bytes);
+}
+
+// Interleaved stages take as many micro-batches as there are stages at once, also where a part of a step is simulated.
+TEST(ShardedMemory, InterleavedStagesAreSimulatedByTheirUnit) {
+  for (const std::int64_t micro_batches : {3, 9, 300}) {
+    const std::string workload = (testing::source_dir() / "bench" / "workloads" / "8b-l8.json").string();
+    const std::vector<std::string> overrides{fmt::format("--training.global_batch_size={}", micro_batches),
+                                             "--training.micro_batch_size=1",
+                                             "--data.seq_len=128",
+                                             "--recipe.name=bf16",
+                                             "--training.offload_layers=0",
+                                             "--parallel.pipeline=3",
+                                             "--parallel.pipeline_schedule=interleaved"};
+    RunConfig run = load_run_config(workload, overrides, {.data = false, .files = false});
+    set_ranks(run, 3);
+    for (const bool brief : {false, true}) {
+      const RunEstimate e = estimate_run(ResolvedConfig(run), Device{DeviceType::cuda, 0}, {}, {.brief = brief});
+      EXPECT_GT(e.message_bytes, 0) << micro_batches;
+      EXPECT_EQ(e.message_bytes % micro_batches, 0) << micro_batches;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quench

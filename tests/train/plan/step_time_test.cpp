@@ -141,7 +141,7 @@ TEST(StepTime, ABriefSimulationHasTheTrafficOfAWholeOne) {
     run.parallel.replicate = 2;
     set_ranks(run, 4);
     const RunEstimate whole = estimate_run(ResolvedConfig(run), kGpu),
-                      brief = estimate_run(ResolvedConfig(run), kGpu, {}, Simulation::brief);
+                      brief = estimate_run(ResolvedConfig(run), kGpu, {}, {.brief = true});
     EXPECT_EQ(brief.gather_bytes, whole.gather_bytes) << transfers;
     EXPECT_EQ(brief.reduce_bytes, whole.reduce_bytes) << transfers;
     EXPECT_EQ(brief.total_bytes, whole.total_bytes) << transfers;

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "distributed/mesh.h"
 #include "nn/spec/tensor_parallel.h"
 
 namespace quench {
@@ -24,6 +25,10 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   for (std::int64_t i = 1; i <= number; ++i)
     if (number % i == 0) all.push_back(i);
   return all;
+}
+
+std::int64_t machines(const PlanRequest& request) {
+  return std::max<std::int64_t>(1, request.gpus / request.cluster.node_size);
 }
 
 bool trains_all(const PlanRequest& request) {
@@ -47,6 +52,13 @@ std::vector<std::int64_t> slices(const PlanRequest& request, const nn::ModelConf
   return all;
 }
 
+// Stages of the layers: between machines, or within the only one.
+std::vector<std::int64_t> stages(const PlanRequest& request, const nn::ModelConfig& model) {
+  std::vector<std::int64_t> all = divisors(machines(request) > 1 ? machines(request) : request.gpus);
+  std::erase_if(all, [&](std::int64_t count) { return count > model.num_hidden_layers; });
+  return all;
+}
+
 // Parts of a sequence, of 4,096 tokens and more: shorter ones compute no longer than their keys travel.
 std::vector<std::int64_t> sequence_parts(const PlanRequest& request, std::int64_t ranks) {
   constexpr std::int64_t kLeastTokens = 4096;
@@ -66,37 +78,46 @@ double least_bytes(const PlanRequest& request, const nn::ModelConfig& model) {
 std::vector<PlanChoice> process_groups(const PlanRequest& request, const nn::ModelConfig& model) {
   if (request.gpus == 1) return {{"one process"}};
   std::vector<PlanChoice> choices;
-  const auto add = [&](std::int64_t shard, std::int64_t replicas, std::int64_t context, std::int64_t tensor,
-                       std::int64_t experts) {
-    PlanChoice choice{fmt::format("shard {} x replicate {}", shard, replicas),
-                      {{"parallel.shard", shard}, {"parallel.replicate", replicas}}};
-    const auto axis = [&](std::string_view name, std::int64_t count) {
+  const auto add = [&](const distributed::MeshSizes& mesh) {
+    PlanChoice choice{fmt::format("shard {} x replicate {}", mesh.shard, mesh.replicate),
+                      {{"parallel.shard", mesh.shard}, {"parallel.replicate", mesh.replicate}}};
+    const auto axis = [&](std::string_view name, int count) {
       if (count == 1) return;
       choice.label += fmt::format(", {} {}", name, count);
       choice.values.emplace_back(fmt::format("parallel.{}", name), count);
     };
-    axis("context", context);
-    axis("tensor", tensor);
-    axis("expert", experts);
+    axis("context", mesh.context);
+    axis("tensor", mesh.tensor);
+    axis("pipeline", mesh.pipeline);
+    axis("expert", mesh.expert);
     choices.push_back(std::move(choice));
   };
   // Copies whose weights and gradients alone are larger than a GPU are left out.
   const double least = least_bytes(request, model), memory = static_cast<double>(request.cluster.gpu->memory_bytes);
-  const std::int64_t machines = std::max<std::int64_t>(1, request.gpus / request.cluster.node_size);
-  for (const std::int64_t tensor : slices(request, model))
-    for (const std::int64_t context : sequence_parts(request, request.gpus / tensor)) {
-      const std::int64_t ranks = request.gpus / tensor / context;  // each with sequences of its own
-      if (request.sequences() % ranks != 0) continue;
-      for (const std::int64_t replicas : divisors(ranks)) {
-        // Next to other axes a copy is the whole cluster's or a machine's.
-        if (tensor * context > 1 && replicas != 1 && replicas != machines) continue;
-        if (replicas > 1 && least * static_cast<double>(replicas) > memory * static_cast<double>(request.gpus))
-          continue;
-        for (const std::int64_t experts : divisors(ranks / replicas))
-          if (experts == 1 || (tensor * context == 1 && model.experts.count > 0 && model.experts.count % experts == 0))
-            add(ranks / replicas, replicas, context, tensor, experts);
+  for (const std::int64_t stages : stages(request, model))
+    for (const std::int64_t tensor : slices(request, model))
+      for (const std::int64_t context : sequence_parts(request, request.gpus / tensor)) {
+        const std::int64_t others = stages * tensor * context, ranks = request.gpus / others;
+        // A stage has whole sequences: parts of few ones do not fill a pipeline.
+        if (request.gpus % others != 0 || request.sequences() % ranks != 0 || (stages > 1 && context > 1)) continue;
+        // Slices of stages are those of a whole machine.
+        if (stages > 1 && tensor > 1 && tensor != slices(request, model).back()) continue;
+        for (const std::int64_t replicas : divisors(ranks)) {
+          // Next to other axes a copy is the whole cluster's or a machine's, a stage that of all its machines.
+          if (others > 1 && replicas != 1 && (stages > 1 || replicas != machines(request))) continue;
+          if (replicas > 1 && least * static_cast<double>(replicas) > memory * static_cast<double>(request.gpus))
+            continue;
+          for (const std::int64_t experts : divisors(ranks / replicas))
+            if (experts == 1 ||
+                (tensor * context == 1 && model.experts.count > 0 && model.experts.count % experts == 0))
+              add({.replicate = static_cast<int>(replicas),
+                   .shard = static_cast<int>(ranks / replicas),
+                   .context = static_cast<int>(context),
+                   .expert = static_cast<int>(experts),
+                   .tensor = static_cast<int>(tensor),
+                   .pipeline = static_cast<int>(stages)});
+        }
       }
-    }
   const std::int64_t row = request.gpus * request.seq_len;  // a sequence for each GPU
   QUENCH_CHECK_AS(ErrorCode::bad_config, !choices.empty(),
                   "--tokens-per-step {}: {} sequences of {} tokens do not divide among {} GPUs, and {} is not split in "
@@ -151,7 +172,7 @@ std::vector<PlanChoice> transfers(const PlanRequest& request, const nn::ModelCon
 }
 
 constexpr std::array kAxes{
-    PlanAxis{.name = "recipe", .choices = recipes},
+    PlanAxis{.name = "recipe", .is_numerics = true, .choices = recipes},
     PlanAxis{.name = "processes", .ordered = false, .choices = process_groups},
     PlanAxis{.name = "activations", .ladder = true, .choices = activations},
     PlanAxis{.name = "optimizer state", .ladder = true, .choices = states},

@@ -22,7 +22,8 @@ struct PlanChoice {
 struct PlanAxis {
   std::string_view name;
   bool ladder = false;
-  bool ordered = true;  // the last choice takes the least memory of a GPU
+  bool ordered = true;       // the last choice takes the least memory of a GPU
+  bool is_numerics = false;  // which GEMMs run in which format
   std::vector<PlanChoice> (*choices)(const PlanRequest& request, const nn::ModelConfig& model) = nullptr;
 };
 

@@ -1,6 +1,7 @@
 #include "train/plan/search/plan_evaluator.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "train/check/load.h"
 #include "train/config/presets.h"
@@ -53,6 +54,8 @@ bool is_refusal(const Error& error) {
 PlanEvaluator::PlanEvaluator(const PlanRequest& request) : request_(request), base_(planned_document(request)) {
   const RunConfig config = config_of_one(base_, request);
   const nn::ModelConfig model = run_model_config(config);
+  layers_ = model.num_hidden_layers;
+  shallow_ = shallow_models(model);
   for (const PlanAxis& axis : plan_axes()) choices_.push_back(choices_of(axis, request, model));
 }
 
@@ -85,21 +88,42 @@ Json PlanEvaluator::document(const PlanCombination& combination) const {
   return all;
 }
 
-const std::vector<std::int64_t>& PlanEvaluator::micro_batches(const PlanCombination& combination) {
-  std::vector<std::int64_t>& sizes = micro_batches_[combination];
-  if (!sizes.empty()) return sizes;
-  std::int64_t sequences = 1;
+const PlanEvaluator::Split& PlanEvaluator::split(const PlanCombination& combination) {
+  Split& split = splits_[combination];
+  if (!split.micro_batches.empty()) return split;
   try {
-    const std::int64_t ranks = config_of(document(combination), request_).parallel.data_ranks();
-    if (request_.sequences() % ranks == 0) sequences = request_.sequences() / ranks;
+    const ParallelSection parallel = config_of(document(combination), request_).parallel;
+    const std::int64_t ranks = parallel.data_ranks();
+    if (request_.sequences() % ranks == 0) split.sequences = request_.sequences() / ranks;
+    split.stages = parallel.pipeline;
+    split.chunks = parallel.chunks();
   } catch (const Error& error) {
     if (!is_refusal(error)) throw;
   }
-  return sizes = micro_batches_of(request_, sequences);
+  split.micro_batches = micro_batches_of(request_, split.sequences);
+  return split;
 }
 
-PlanEvaluator::Evaluated PlanEvaluator::evaluate(const PlanCombination& combination, std::size_t size,
-                                                 Simulation simulation) {
+double PlanEvaluator::bubble(const PlanCombination& combination, std::size_t size) {
+  const Split& one = split(combination);
+  const std::int64_t sequences = one.micro_batches[size];
+  return sequences == 0
+             ? 0
+             : static_cast<double>((one.stages - 1) * sequences) / static_cast<double>(one.sequences * one.chunks);
+}
+
+std::optional<RunEstimate> PlanEvaluator::by_depth(const RunConfig& config) const {
+  if (!shallow_ || !scales_with_depth(config, request_.overrides)) return std::nullopt;
+  RunEstimate tensors = estimate_by_depth(config, layers_, *shallow_, kPlannedDevice, request_.cluster);
+  if (over(tensors, request_) > 0) return tensors;
+  const std::optional<double> gaps = most_gaps(config, layers_);
+  if (!gaps) return std::nullopt;
+  RunEstimate most = tensors;
+  most.total_bytes = static_cast<std::int64_t>(*gaps * static_cast<double>(tensors.total_bytes));
+  return over(most, request_) == 0 ? std::optional(std::move(tensors)) : std::nullopt;
+}
+
+PlanEvaluator::Evaluated PlanEvaluator::evaluate(const PlanCombination& combination, std::size_t size, bool brief) {
   PlannedRun run;
   run.document = document(combination);
   for (std::size_t axis = 0; axis < combination.size(); ++axis)
@@ -110,7 +134,9 @@ PlanEvaluator::Evaluated PlanEvaluator::evaluate(const PlanCombination& combinat
     const RunConfig config = config_of(run.document, request_);
     run.micro_batch = config.training.micro_batch_size;
     run.sequences = request_.sequences() / config.parallel.data_ranks();
-    run.estimate = estimate_run(ResolvedConfig(config), kPlannedDevice, request_.cluster, simulation);
+    std::optional<RunEstimate> deep = brief ? by_depth(config) : std::nullopt;
+    run.estimate = deep ? std::move(*deep)
+                        : estimate_run(ResolvedConfig(config), kPlannedDevice, request_.cluster, {.brief = brief});
   } catch (const Error& error) {
     if (!is_refusal(error)) throw;
     return {std::nullopt, error.what()};
@@ -125,7 +151,7 @@ const PlannedRun* PlanEvaluator::run(const PlanCombination& combination, std::si
   const std::pair key(combination, size);
   auto found = evaluated_.find(key);
   if (found == evaluated_.end()) {
-    found = evaluated_.emplace(key, evaluate(combination, size, Simulation::brief)).first;
+    found = evaluated_.emplace(key, evaluate(combination, size, true)).first;
     ++estimates_;
   }
   return found->second.run ? &*found->second.run : nullptr;
@@ -138,7 +164,7 @@ std::string PlanEvaluator::fault(const PlanCombination& combination) const {
 }
 
 const PlannedRun* PlanEvaluator::confirm(const PlanCombination& combination, std::size_t size) {
-  Evaluated& evaluated = evaluated_[{combination, size}] = evaluate(combination, size, Simulation::whole);
+  Evaluated& evaluated = evaluated_[{combination, size}] = evaluate(combination, size, false);
   ++estimates_;
   return evaluated.run ? &*evaluated.run : nullptr;
 }
@@ -156,6 +182,27 @@ std::optional<std::size_t> PlanEvaluator::largest_fit(const PlanCombination& com
     (fits(middle) ? small : too_large) = middle;
   }
   return small;
+}
+
+std::optional<std::size_t> PlanEvaluator::fastest_fit(const PlanCombination& combination) {
+  std::optional<std::size_t> fastest = largest_fit(combination);
+  if (!fastest || !is_pipelined(combination)) return fastest;
+  const auto seconds = [&](std::size_t size) { return run(combination, size)->estimate.time->total(); };
+  while (*fastest + 1 < micro_batches(combination).size() && seconds(*fastest + 1) < seconds(*fastest)) ++*fastest;
+  return fastest;
+}
+
+double PlanEvaluator::least_computation(const PlanCombination& combination) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [key, evaluated] : evaluated_) {
+    bool same = evaluated.run.has_value();
+    for (std::size_t axis = 0; axis < combination.size(); ++axis)
+      same = same && (!plan_axes()[axis].is_numerics || key.first[axis] == combination[axis]);
+    if (!same) continue;
+    const StepTime& time = *evaluated.run->estimate.time;
+    least = std::min(least, time.products + time.attention + time.passes);
+  }
+  return std::isinf(least) ? 0 : least;
 }
 
 const PlannedRun* PlanEvaluator::smallest() const {

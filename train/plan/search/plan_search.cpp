@@ -41,30 +41,61 @@ class Group {
 
   void search(Winner& best) {
     // No choices fit with a larger micro-batch than the last ones.
-    const std::optional<std::size_t> largest = evaluator_.largest_fit(last());
-    if (!largest) return;
-    if (const PlannedRun* fastest = evaluator_.run(first_, *largest);
-        fastest == nullptr || best.beats(seconds(*fastest)))
-      return;
-    for (const PlanCombination& combination : members()) {
-      if (cannot_win(combination, best)) continue;
-      const PlannedRun* most = evaluator_.run(combination, *largest);
-      if (most == nullptr) continue;
-      seen_.emplace_back(combination, most);
-      if (best.beats(seconds(*most))) continue;
-      const std::optional<std::size_t> size = evaluator_.largest_fit(combination, *largest);
-      if (!size) continue;
-      const PlannedRun* fit = evaluator_.run(combination, *size);
-      if (!best.beats(seconds(*fit))) best = {combination, *size, fit};
+    const std::optional<PlanCombination> end = last();
+    if (!end) return;
+    if (const std::optional<std::size_t> largest = evaluator_.largest_fit(*end); largest && !is_slow(*largest, best))
+      search_from(*largest, best,
+                  [&](const PlanCombination& combination) { return evaluator_.largest_fit(combination, *largest); });
+  }
+
+  // In a pipeline a larger micro-batch may take longer, so that each is searched that is not too slow by its bubble
+  // alone.
+  void search_pipeline(Winner& best) {
+    const std::optional<PlanCombination> end = last();
+    if (!end) return;
+    const double computation = evaluator_.least_computation(first_);
+    for (std::size_t size = 0; size < evaluator_.micro_batches(first_).size(); ++size) {
+      if (best.beats(computation * (1 + evaluator_.bubble(first_, size))) || is_slow(size, best) || !fits(*end, size))
+        continue;
+      search_from(size, best, [&](const PlanCombination& combination) {
+        return fits(combination, size) ? std::optional(size) : std::nullopt;
+      });
     }
   }
 
  private:
-  [[nodiscard]] PlanCombination last() const {
-    PlanCombination all = first_;
-    for (std::size_t axis = 0; axis < all.size(); ++axis)
-      if (plan_axes()[axis].ladder) all[axis] = evaluator_.choices()[axis].size() - 1;
-    return all;
+  [[nodiscard]] bool fits(const PlanCombination& combination, std::size_t size) {
+    const PlannedRun* run = evaluator_.run(combination, size);
+    return run != nullptr && run->over_bytes == 0;
+  }
+  // The first choices are refused or take too long, whether they fit or not.
+  [[nodiscard]] bool is_slow(std::size_t size, const Winner& best) {
+    const PlannedRun* fastest = evaluator_.run(first_, size);
+    return fastest == nullptr || best.beats(seconds(*fastest));
+  }
+  // Members whose micro-batch is that of index `largest` or smaller; `fit`: the index that is taken, or none.
+  template <typename Fit>
+  void search_from(std::size_t largest, Winner& best, Fit&& fit) {
+    seen_.clear();
+    for (const PlanCombination& combination : members()) {
+      if (cannot_win(combination, best)) continue;
+      const PlannedRun* most = evaluator_.run(combination, largest);
+      if (most == nullptr) continue;
+      seen_.emplace_back(combination, most);
+      if (best.beats(seconds(*most))) continue;
+      const std::optional<std::size_t> size = fit(combination);
+      if (!size) continue;
+      const PlannedRun* run = evaluator_.run(combination, *size);
+      if (!best.beats(seconds(*run))) best = {combination, *size, run};
+    }
+  }
+  // The last of the choices that are not refused; unset: all are.
+  [[nodiscard]] std::optional<PlanCombination> last() {
+    const std::size_t smallest = evaluator_.micro_batches(first_).size() - 1;
+    const std::vector<PlanCombination> all = members();
+    for (auto one = all.rbegin(); one != all.rend(); ++one)
+      if (evaluator_.run(*one, smallest) != nullptr) return *one;
+    return std::nullopt;
   }
   // Earlier choices first.
   [[nodiscard]] std::vector<PlanCombination> members() const {
@@ -99,16 +130,20 @@ class Group {
   std::vector<std::pair<PlanCombination, const PlannedRun*>> seen_;  // with the largest micro-batch
 };
 
-// Groups by their bounds, until one is no faster than the best run.
+// Groups without a pipeline by their bounds, until one is no faster than the best run; then those with one.
 Winner search(PlanEvaluator& evaluator) {
   std::vector<std::pair<double, Group>> groups;
+  std::vector<Group> pipelines;
   for (const PlanCombination& combination : evaluator.combinations()) {
     bool first = true;
     for (std::size_t axis = 0; axis < combination.size(); ++axis)
       first = first && (!plan_axes()[axis].ladder || combination[axis] == 0);
     if (!first) continue;
     Group group(evaluator, combination);
-    if (const auto bound = group.bound()) groups.emplace_back(*bound, std::move(group));
+    if (evaluator.is_pipelined(combination))
+      pipelines.push_back(std::move(group));
+    else if (const auto bound = group.bound())
+      groups.emplace_back(*bound, std::move(group));
   }
   std::vector<std::size_t> order(groups.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -116,12 +151,13 @@ Winner search(PlanEvaluator& evaluator) {
   Winner best;
   for (const std::size_t i : order)
     if (!best.beats(groups[i].first)) groups[i].second.search(best);
+  for (Group& group : pipelines) group.search_pipeline(best);
   return best;
 }
 
 // The part of the step that grows most: "GEMMs".
 std::string_view slower_part(const StepTime& other, const StepTime& best) {
-  const std::array<std::pair<std::string_view, double>, 8> parts{{
+  const std::array<std::pair<std::string_view, double>, 9> parts{{
       {"GEMMs", other.products - best.products},
       {"attention", other.attention - best.attention},
       {"passes over memory", other.passes - best.passes},
@@ -129,6 +165,7 @@ std::string_view slower_part(const StepTime& other, const StepTime& best) {
       {"computation slowed by transfers", other.slowed - best.slowed},
       {"waiting for transfers", other.exposed - best.exposed},
       {"expert all-to-all", other.exchange - best.exchange},
+      {"waiting for other stages", other.bubble - best.bubble},
       {"copies to host memory", other.host_copies - best.host_copies},
   }};
   return std::ranges::max_element(parts, {}, [](const auto& part) { return part.second; })->first;
@@ -146,20 +183,45 @@ std::string gibibytes_over(const PlannedRun& run) {
                      device ? "GPU's memory" : "host's memory", run.micro_batch);
 }
 
+// The axis of a ladder on which another choice makes a refused combination a run, which it then has: a later one, else
+// an earlier one; unset: there is none.
+std::optional<std::size_t> repair(PlanEvaluator& evaluator, PlanCombination& combination, std::size_t kept) {
+  const std::size_t smallest = evaluator.micro_batches(combination).size() - 1;
+  for (std::size_t axis = 0; axis < combination.size(); ++axis) {
+    if (axis == kept || !plan_axes()[axis].ladder) continue;
+    const std::size_t count = evaluator.choices()[axis].size(), refused = combination[axis];
+    for (std::size_t i = 1; i < count; ++i) {
+      PlanCombination other = combination;
+      other[axis] = refused + i < count ? refused + i : count - 1 - i;
+      if (evaluator.run(other, smallest) == nullptr) continue;
+      combination = std::move(other);
+      return axis;
+    }
+  }
+  return std::nullopt;
+}
+
 PlanAlternative alternative(PlanEvaluator& evaluator, const Winner& best, std::size_t axis, std::size_t choice) {
   PlanCombination combination = best.combination;
   combination[axis] = choice;
   PlanAlternative other{std::string(plan_axes()[axis].name), evaluator.choices()[axis][choice].label};
-  if (const auto size = evaluator.largest_fit(combination)) {
+  const std::size_t smallest = evaluator.micro_batches(combination).size() - 1;
+  if (evaluator.run(combination, smallest) == nullptr) {
+    const std::string fault = evaluator.fault(combination);
+    const std::optional<std::size_t> repaired = repair(evaluator, combination, axis);
+    if (!repaired) {
+      other.loses = "is refused: " + fault.substr(0, fault.find('\n'));
+      return other;
+    }
+    other.changed.push_back(evaluator.choices()[*repaired][combination[*repaired]].label);
+  }
+  if (const auto size = evaluator.fastest_fit(combination)) {
     const PlannedRun* fit = evaluator.run(combination, *size);
     if (fit->micro_batch != best.run->micro_batch)
       other.changed.push_back(fmt::format("micro-batch {}", fit->micro_batch));
     other.loses = why_slower(*fit, *best.run);
-  } else if (const PlannedRun* least = evaluator.run(combination, evaluator.micro_batches(combination).size() - 1)) {
-    other.loses = gibibytes_over(*least);
   } else {
-    const std::string fault = evaluator.fault(combination);
-    other.loses = "is refused: " + fault.substr(0, fault.find('\n'));
+    other.loses = gibibytes_over(*evaluator.run(combination, smallest));
   }
   return other;
 }
@@ -193,6 +255,9 @@ bool fits_somehow(const PlanRequest& request) {
         least.back().push_back(choice);
       }
   }
+  // Stages take no less than shards of all layers.
+  const auto pipelined = [&](const PlanCombination& combination) { return evaluator.is_pipelined(combination); };
+  if (!std::ranges::all_of(least, pipelined)) std::erase_if(least, pipelined);
   return std::ranges::any_of(least, [&](const PlanCombination& combination) {
     const PlannedRun* run = evaluator.run(combination, evaluator.micro_batches(combination).size() - 1);
     return run != nullptr && run->over_bytes == 0;
