@@ -2,14 +2,14 @@
 # 64-bit ARM from a machine of another kind: cross-compiles the program and its tests, runs those of the CPU under QEMU's
 # user emulation, the kernels at each of their levels, and trains a few steps. Prints counts and what is not run, and why.
 # Usage: scripts/cross_test.sh [--no-build] [PART ...]
-#   PART  core, ops, autograd, nn, engine, recipes, data, export, train, distributed, apps, program (default: all)
-# distributed and apps start programs: they are run where the kernel passes those of ARM to the emulator (Debian:
+#   PART  core, ops, autograd, nn, engine, recipes, data, export, train, distributed, apps, program, module (default: all)
+# distributed, apps and module start programs: they are run where the kernel passes those of ARM to the emulator (Debian:
 # apt-get install qemu-user-binfmt binfmt-support).
 set -uo pipefail
-case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 cd "$(dirname "$0")/.."
 
-all=(core ops autograd nn engine recipes data export train distributed apps program)
+all=(core ops autograd nn engine recipes data export train distributed apps program module)
 no_build=
 [ "${1:-}" = --no-build ] && { no_build=1; shift; }
 parts=("$@")
@@ -23,7 +23,7 @@ if [ -z "$no_build" ]; then
   ./scripts/setup.sh cross || exit 1
   cmake --preset aarch64 >/dev/null || exit 1
   targets=(quench)
-  for part in "${parts[@]}"; do [ "$part" = program ] || targets+=("quench_${part}_tests"); done
+  for part in "${parts[@]}"; do [[ $part = program || $part = module ]] || targets+=("quench_${part}_tests"); done
   cmake --build "$build" --target "${targets[@]}" || exit 1
 fi
 
@@ -41,6 +41,7 @@ registered=
 read -r -d '' not_run <<'END'
 ^core\.Allocator\.(BlocksLieAcross|TheLastBlockGrows)|needs the 4 TiB of addresses that QEMU is refused
 ^core\.SafetensorsHeader\.HostileSizes|bounds a time
+^distributed\.GroupOnOneCore|bounds the time of a processor
 ^recipes\..*LossCurveFollowsF32/qat_|training curves, a minute each; those of the other recipes are run
 END
 
@@ -110,10 +111,37 @@ run_program() {
   fi
 }
 
+# Python 3.13 with the wheel's files: the module at the processor's highest level.
+run_module() {
+  local python=$PWD/.deps/aarch64/python work=$PWD/$build/cross_module wheel part log counted
+  wheel=$(ls -t dist/quench_train-*_aarch64.whl 2>/dev/null | head -n 1)
+  [ -n "$wheel" ] || { echo "module: dist/ has no wheel of 64-bit ARM: scripts/wheel.sh, then scripts/wheel.sh --arm64"; failed=$((failed + 1)); return; }
+  rm -rf "$work"
+  python3 -m zipfile -e "$wheel" "$work"
+  chmod +x "$work/quench/bin/quench"
+  local lib=$python/usr/lib/aarch64-linux-gnu
+  for part in model trainer; do
+    log=$work/$part.log
+    (cd python/tests && env QEMU_LD_PREFIX="$python" PYTHONHOME="$python/usr" PYTHONPATH="$work:$python/usr/lib/python3/dist-packages" \
+      LD_LIBRARY_PATH="$lib:$lib/blas:$lib/lapack" QUENCH_PROGRAM="$work/quench/bin/quench" OMP_WAIT_POLICY=passive \
+      "$python/usr/bin/python3.13" -m unittest "test_$part") >"$log" 2>&1
+    counted=$(sed -n 's/^Ran \([0-9]*\) tests.*/\1/p' "$log")
+    if [ "$(tail -n 1 "$log")" = OK ]; then
+      echo "module: test_$part: $counted passed"
+      passed=$((passed + counted))
+    else
+      tail -n 20 "$log"
+      failed=$((failed + 1))
+    fi
+  done
+}
+
 skipped=
 for part in "${parts[@]}"; do
   case $part in
     program) run_program ;;
+    module)
+      if [ -n "$registered" ]; then run_module; else skipped+=" $part"; fi ;;
     distributed | apps)
       if [ -n "$registered" ]; then run_tests "^$part\\."; else skipped+=" $part"; fi ;;
     ops) run_tests '^ops\.' ;;  # ops.level_1 and ops.level_2 among them
@@ -122,6 +150,7 @@ for part in "${parts[@]}"; do
 done
 echo "$passed passed, $failed failed"
 [ -z "$skipped" ] || echo "not run:$skipped (start programs, and the kernel does not know the emulator)"
+echo "not run: the module's tests of absent and foreign modules (they start Python without an environment)"
 echo "not run: slow tests, plug-ins, programs built against an installed prefix, commands of the documentation"
 printf '%s\n' "$not_run" | while IFS= read -r line; do echo "not run: ${line%|*} (${line##*|})"; done
 [ $failed -eq 0 ]

@@ -135,6 +135,12 @@ if [ -n "$machine" ] && [ ! -e "$deps/python-headers/usr/include/python3.13/Pyth
   fetch_packages "$deps/python-headers" "$machine" trixie libpython3.13-dev
 fi
 
+# An interpreter that runs the module's tests under QEMU.
+if [ "$what" = cross ] && [ ! -e "$deps/python/usr/bin/python3.13" ]; then
+  fetch_packages "$deps/python" arm64 trixie python3.13 python3-numpy
+  ln -sfn usr/lib "$deps/python/lib"
+fi
+
 # A CUDA toolkit that compiles for ARM hosts (sbsa): the one of this machine, whose nvcc looks for its parts next to itself, with
 # the runtime of NVIDIA's wheel of the same release.
 if [ "$what" = cross ] && nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null); then
