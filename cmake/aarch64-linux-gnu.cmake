@@ -25,6 +25,8 @@ if(EXISTS ${cuda}/release)
   set(CUDAToolkit_ROOT ${cuda})
   set(CMAKE_CUDA_COMPILER ${cuda}/bin/nvcc)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  # Headers of C come after those of C++, as the compiler finds them: named by -isystem they would come first.
+  set(CMAKE_CUDA_FLAGS_INIT -Xcompiler=--sysroot=${CMAKE_SYSROOT})
   list(APPEND CMAKE_FIND_ROOT_PATH ${cuda}/targets/sbsa-linux ${QUENCH_CROSS_SOURCE}/.deps)
 endif()
 set(ARROW_PATH ${QUENCH_CROSS_SOURCE}/.deps/aarch64/arrow CACHE PATH "Folder with include and lib of Apache Arrow")
