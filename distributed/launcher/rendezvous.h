@@ -32,8 +32,9 @@ struct Round {
 
 class Rendezvous {
  public:
-  // Serves the store if the endpoint is on this machine and unserved, now or while it connects: a port may be held by
-  // another process for a moment, and of two listen calls at the same instant Linux may refuse both.
+  // Serves the store if the endpoint is on this machine and unserved, now or in join(): a port may be held by another
+  // process for a moment, and of two listen calls at the same instant Linux may refuse both. Throws bad_config for a
+  // taken port where it alone may serve (node rank 0, one node).
   explicit Rendezvous(const LaunchOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;

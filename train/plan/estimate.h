@@ -64,7 +64,7 @@ struct RunEstimate {
   std::int64_t exchange_bytes = 0;  // expert-parallel all-to-all, with balanced loads
   Cluster cluster;                  // cluster of the prediction in `time`
   std::optional<StepTime> time;     // step time on the GPU, if its rates are known
-  // What it is predicted from.
+  // Inputs of its prediction.
   StepWork work;
   std::vector<GroupTraffic> traffic;
 
@@ -80,7 +80,7 @@ struct RunEstimate {
   }
 };
 
-// What an estimate simulates on the meta device.
+// Part of a run that an estimate simulates on the meta device.
 struct Simulation {
   // Few micro-batches and steps, and of a pipeline the first and last stage, for comparing many configs: memory may
   // lack what later steps of offloaded state add. Else until allocations settle.

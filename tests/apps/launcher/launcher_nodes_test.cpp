@@ -220,7 +220,7 @@ TEST_F(LauncherNodes, StrangersAreRefused) {
   for (std::size_t node = 0; node < 2; ++node) EXPECT_EQ(finish(node).status, 0) << file(node, "stderr.txt");
 }
 
-// The port is free when the nodes start, bound by another process when they listen, and free again later.
+// Another process has bound the port when the nodes start, and frees it later.
 TEST_F(LauncherNodes, APortThatIsFreeLaterIsServedThen) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

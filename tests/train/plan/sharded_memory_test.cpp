@@ -107,8 +107,8 @@ TEST(ShardedMemory, StagesSendHiddenStatesAlone) {
   EXPECT_GT(planned("bf16", staged).device.peak, stages.device.peak);
 }
 
-// The first of four stages holds four micro-batches: with offloaded state and in a brief simulation, which simulate few
-// of a step's, as in the whole step.
+// The first of four stages holds four micro-batches: in the whole step, and with offloaded state or in a brief
+// simulation, where few micro-batches are simulated.
 TEST(ShardedMemory, EverySimulationFillsThePipeline) {
   const auto estimated = [](std::vector<std::string> overrides, std::int64_t micro_batches, bool brief) {
     overrides.insert(overrides.end(),

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "train/config/objective_table.h"
+
 namespace quench {
 namespace {
 
@@ -86,21 +88,17 @@ std::optional<ShallowModels> shallow_models(const nn::ModelConfig& model) {
 }
 
 bool scales_with_depth(const RunConfig& config, const std::vector<std::string>& overrides) {
-  // Keys that may name single layers.
-  constexpr std::array<std::string_view, 11> kPatterns{"--recipe.filter",
-                                                       "--recipe.rules",
-                                                       "--training.freeze",
-                                                       "--training.train",
-                                                       "--optimizer.groups",
-                                                       "--lora.rank_pattern",
-                                                       "--lora.alpha_pattern",
-                                                       "--lora.targets",
-                                                       "--distill",
-                                                       "--preference",
-                                                       "--grpo"};
-  return config.parallel.pipeline == 1 && std::ranges::none_of(overrides, [&](const std::string& word) {
-           return std::ranges::any_of(kPatterns, [&](std::string_view key) { return word.starts_with(key); });
-         });
+  // Keys that may name single layers, as those of objectives may.
+  constexpr std::array<std::string_view, 8> kPatterns{
+      "--recipe.filter",    "--recipe.rules",      "--training.freeze",    "--training.train",
+      "--optimizer.groups", "--lora.rank_pattern", "--lora.alpha_pattern", "--lora.targets"};
+  const bool named = std::ranges::any_of(overrides, [&](const std::string& word) {
+    return std::ranges::any_of(kPatterns, [&](std::string_view key) { return word.starts_with(key); });
+  });
+  const bool objective = std::ranges::any_of(objective_table().entries(), [&](const ObjectiveEntry& entry) {
+    return entry.section.present != nullptr && entry.section.present(config);
+  });
+  return config.parallel.pipeline == 1 && !named && !objective;
 }
 
 std::optional<double> most_gaps(const RunConfig& config, std::int64_t layers) {
