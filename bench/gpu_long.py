@@ -13,7 +13,7 @@ layers whose inputs are in host memory (all without). --ways names what is run a
   away     with tiles and inputs in host memory
   kept     the same, with attention's results in host memory too
 Losses of one length are comparable: same weights, same tokens. --layers takes fewer layers, whose peak is that of all but
-for weights, in a time that fits a short lease. --memory-limit 80GB makes an H200 an H100. Peaks are live tensors; the
+for weights, in a time that fits a short lease. "-- --training.memory_limit=80GB" makes an H200 an H100. Peaks are live tensors; the
 estimate is that of `quench estimate` with the same arguments.
 """
 import json

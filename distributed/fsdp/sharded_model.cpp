@@ -11,6 +11,8 @@ namespace {
 
 // Each holds a unit's full gradients.
 constexpr std::size_t kReductionsInFlight = 1;
+// Units whose sums over replicas run while the next unit's gradients are computed, where a hook waits for them.
+constexpr std::size_t kReplicaSumsInFlight = 1;
 // Embedding and first layer: gathers not overlapped by compute.
 constexpr std::size_t kLeadingUnits = 2;
 
@@ -272,7 +274,8 @@ void ShardedModel::end_reductions(std::size_t keep) {
 }
 
 void ShardedModel::begin_replica_sum(Unit& unit) {
-  if (replicate_->size() == 1) return;
+  Works& works = replica_sums_.emplace_back(&unit, Works()).second;
+  if (replicate_->size() == 1) return end_replica_sums(0);
   Backend& owner = backend(device_.type);
   for (nn::Parameter* parameter : unit.parameters) {
     const auto& gradient = parameter->variable.gradient();
@@ -280,10 +283,21 @@ void ShardedModel::begin_replica_sum(Unit& unit) {
   }
   owner.record(shared_->reached, current_stream(device_));
   owner.wait(shared_->stream, shared_->reached);
-  const StreamGuard guard(shared_->stream);
-  for (nn::Parameter* parameter : unit.parameters)
-    if (parameter->variable.requires_grad())
-      replica_sums_.push_back(replicate_->all_reduce(parameter->variable.grad(), ReduceOp::sum, parameter->name));
+  {
+    const StreamGuard guard(shared_->stream);
+    for (nn::Parameter* parameter : unit.parameters)
+      if (parameter->variable.requires_grad())
+        works.push_back(replicate_->all_reduce(parameter->variable.grad(), ReduceOp::sum, parameter->name));
+  }
+  if (when_summed_) end_replica_sums(kReplicaSumsInFlight);
+}
+
+void ShardedModel::end_replica_sums(std::size_t keep) {
+  for (; replica_sums_.size() > keep; replica_sums_.pop_front()) {
+    auto& [unit, works] = replica_sums_.front();
+    shared_->clock->wait(works);
+    if (when_summed_) when_summed_(unit->parameters);
+  }
 }
 
 void ShardedModel::end_backward() {
@@ -292,7 +306,7 @@ void ShardedModel::end_backward() {
     if (unit.chunk == chunk_) begin_reduce(unit);
   end_reductions(0);
   shared_->gradients.trim();
-  shared_->clock->wait(replica_sums_);
+  end_replica_sums(0);
   if (last_ && tensor_) sum_shared_gradients();
 }
 

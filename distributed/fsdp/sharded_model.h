@@ -12,8 +12,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "distributed/context/context_exchange.h"
@@ -57,6 +59,10 @@ class ShardedModel {
   void begin_forward(std::size_t chunk = 0);
   void begin_backward(bool last, std::size_t chunk = 0);
   void end_backward();
+  // Called in the last backward pass of a step for each unit (nn::CausalLm::Unit::parameters) whose gradients have
+  // become sums over all processes, which the hook may use and free. Null: none.
+  using SummedHook = std::function<void(std::span<nn::Parameter* const> unit)>;
+  void when_summed(SummedHook hook) { when_summed_ = std::move(hook); }
   // Local squared gradient norm, f64 [1], to the full model's. In place.
   void sum_squared_norm(const Tensor& norm);
   // Exposed communication since the last call.
@@ -109,6 +115,8 @@ class ShardedModel {
   // Until at most `keep` are in flight.
   void end_reductions(std::size_t keep);
   void begin_replica_sum(Unit& unit);
+  // Until at most `keep` are in flight.
+  void end_replica_sums(std::size_t keep);
   // Reduces units outside the layers with complete gradients.
   void reduce_ready();
   // Gradients of weights that all ranks of the tensor axis hold whole: their sums.
@@ -128,7 +136,8 @@ class ShardedModel {
   std::vector<Unit*> head_units_;
   Unit* embedding_ = nullptr;  // null: the first layer is in another process
   std::deque<Unit*> reducing_;
-  Works replica_sums_;
+  std::deque<std::pair<Unit*, Works>> replica_sums_;
+  SummedHook when_summed_;
   nn::UnitHooks hooks_;
   std::size_t chunk_ = 0;  // chunk of the backward pass
   bool last_ = true;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <span>
+
 #include "core/ops/global_norm.h"
 #include "nn/optim/optimizer_options.h"
 
@@ -47,10 +49,11 @@ std::vector<ParameterState> Optimizer::parameter_states() {
   return all;
 }
 
-void Optimizer::squared_grad_norm(const Tensor& result) const {
+void Optimizer::squared_grad_norm(const Tensor& result, ParameterRange part, const Tensor& more) const {
   std::vector<Tensor> gradients;
-  for (const Parameter* p : parameters_)
+  for (const Parameter* p : std::span(parameters_).subspan(part.begin, part.end - part.begin))
     if (p->variable.gradient()->has_value() && !p->is_copy()) gradients.push_back(p->variable.grad());
+  if (more.defined()) gradients.push_back(more);
   squared_norm({.tensors = gradients, .result = result});
 }
 

@@ -43,8 +43,9 @@ class Optimizer {
   // also take tensors in host memory.
   [[nodiscard]] virtual std::vector<ParameterState> parameter_states();
 
-  // f64 [1] on the device.
-  void squared_grad_norm(const Tensor& result) const;
+  // f64 [1] on the device, over a range of parameters(); of `more`, norms of other gradients, squares are added.
+  void squared_grad_norm(const Tensor& result, ParameterRange part, const Tensor& more = {}) const;
+  void squared_grad_norm(const Tensor& result) const { squared_grad_norm(result, {0, parameters_.size()}); }
   void zero_grad() { zero_grad({0, parameters_.size()}); }
   void zero_grad(ParameterRange part);
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }

@@ -68,20 +68,24 @@ void StateStream::drop_sent() {
   for_each(std::exchange(sent_, {}), [](Entry& entry) { entry.tensor->drop_device_copy(); });
 }
 
+void StateStream::update_one(ParameterRange part, ParameterRange next,
+                             const std::function<void(ParameterRange)>& step) {
+  for_each(part, [this](Entry& entry) { *entry.place = entry.tensor->get(in_); });
+  // The next bucket reuses this memory.
+  drop_sent();
+  for_each(next, [this](Entry& entry) { entry.tensor->prefetch(in_); });
+  step(part);
+  for_each(part, [this](Entry& entry) {
+    *entry.place = entry.tensor->host();
+    entry.tensor->send(out_);
+  });
+  sent_ = part;
+}
+
 void StateStream::update(ParameterRange part, const std::function<void(ParameterRange)>& step) {
   for (std::size_t begin = part.begin; begin < part.end;) {
     const std::size_t end = bucket_end(begin, part.end);
-    const ParameterRange bucket{begin, end};
-    for_each(bucket, [this](Entry& entry) { *entry.place = entry.tensor->get(in_); });
-    // The next bucket reuses this memory.
-    drop_sent();
-    for_each({end, bucket_end(end, parameters_.size())}, [this](Entry& entry) { entry.tensor->prefetch(in_); });
-    step(bucket);
-    for_each(bucket, [this](Entry& entry) {
-      *entry.place = entry.tensor->host();
-      entry.tensor->send(out_);
-    });
-    sent_ = bucket;
+    update_one({begin, end}, {end, bucket_end(end, parameters_.size())}, step);
     begin = end;
   }
   drop_sent();

@@ -25,6 +25,10 @@ class StateStream {
 
   // Calls `step` for consecutive ranges that cover `part`, equal on all ranks, each with its state on the device.
   void update(ParameterRange part, const std::function<void(ParameterRange)>& step);
+  // Calls `step` once for `part`; the state of `next` is copied to the device meanwhile. The last part's copies back to
+  // the host are in flight afterwards, until the next update or end_update().
+  void update_one(ParameterRange part, ParameterRange next, const std::function<void(ParameterRange)>& step);
+  void end_update() { drop_sent(); }
   // Blocks the host until host tensors hold the last update.
   void finish_copies();
 

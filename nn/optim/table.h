@@ -17,7 +17,7 @@ struct OptimizerEntry {
   std::string_view name;
   std::string_view summary;
   // Keys of config section optimizer, in addition to the common ones (name, lr, weight_decay, decay_exclude, groups,
-  // stochastic_rounding, offload_ratio, offload_streamed).
+  // stochastic_rounding, offload_ratio, offload_streamed, update_in_backward).
   std::span<const std::string_view> keys;
   int moments;                     // moments per parameter, excluding a master weight
   double moment_bytes;             // minimum bytes of a moment; 0: as the key state

@@ -45,6 +45,31 @@ TEST_F(ShardedTraining, EveryWayToShareTrainsTheSame) {
   }
 }
 
+// Sums of gradients are used and freed as soon as they are complete.
+TEST_F(ShardedTraining, UpdatesInTheBackwardPassTrainTheSame) {
+  const std::vector<std::string> once{"--training.max_norm=0"};
+  train(1, "one", once);
+  std::vector<std::string> within = once;
+  within.emplace_back("--optimizer.update_in_backward=true");
+  train(1, "one-within", within);
+  expect_same_run("one-within", "one");
+  const std::vector<std::pair<int, std::vector<std::string>>> ways = {
+      {2, {}},
+      {3, {"--training.activation_checkpoint=full"}},
+      {4, {"--parallel.shard=2", "--parallel.replicate=2"}},
+      {2, {"--parallel.shard=1", "--parallel.replicate=2"}},
+      {2, {"--parallel.reduce_every_micro_batch=false", "--parallel.reshard_after_forward=false"}},
+      {2, {"--parallel.context=2"}},
+  };
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    auto [ranks, options] = ways[i];
+    options.insert(options.end(), within.begin(), within.end());
+    const std::string name = fmt::format("within{}", i);
+    train(ranks, name, options);
+    expect_same_run(name, "one");
+  }
+}
+
 // Shards of embedding and head are larger than a mebibyte: gathered by themselves, and the head's gradient is reduced
 // in place. No number of processes divides the vocabulary.
 TEST_F(ShardedTraining, LargeHeadsTrainTheSame) {

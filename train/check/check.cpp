@@ -88,6 +88,32 @@ void check_state_offload(Checker& checker) {
                    "set it to the share of the state that waits in host memory");
 }
 
+void check_update_in_backward(Checker& checker) {
+  constexpr const char* kKey = "optimizer.update_in_backward";
+  const RunConfig& config = checker.config();
+  const OptimizerSection& optimizer = config.optimizer;
+  if (!optimizer.update_in_backward || !checker.usable({kKey})) return;
+  const ParallelSection& parallel = config.parallel;
+  if (checker.usable({"training.max_norm"}) && config.training.max_norm > 0)
+    checker.report(kKey,
+                   "true, but training.max_norm is {}: gradients are freed before the norm of all of them is known; "
+                   "set training.max_norm to 0",
+                   config.training.max_norm);
+  if (checker.usable({"training.on_nonfinite"}) && config.training.on_nonfinite == NonfinitePolicy::skip)
+    checker.report(kKey,
+                   "true, but training.on_nonfinite is skip: layers are updated before a later one is known to be "
+                   "not finite; use stop or rollback");
+  if (checker.usable({"optimizer.offload_ratio", "optimizer.offload_streamed"}) && optimizer.offload_ratio > 0 &&
+      !optimizer.offload_streamed)
+    checker.report(kKey,
+                   "true, but state of optimizer.offload_ratio comes back during the whole backward pass; set "
+                   "optimizer.offload_streamed to true");
+  for (const auto& [key, ranks] :
+       {std::pair("parallel.tensor", parallel.tensor), {"parallel.pipeline", parallel.pipeline}})
+    if (checker.usable({key}) && ranks > 1)
+      checker.report(kKey, "true, but {} is {}: gradients are summed over its ranks after the pass", key, ranks);
+}
+
 void check_split_master(Checker& checker) {
   const RunConfig& config = checker.config();
   if (!config.training.master_split || !checker.usable({"training.master_split"})) return;
@@ -153,7 +179,7 @@ void check_choices(Checker& checker) {
   if (checker.usable({"optimizer.name"}))
     check_used_keys(checker, "optimizer", config.optimizer.name,
                     {"name", "lr", "weight_decay", "decay_exclude", "groups", "stochastic_rounding", "offload_ratio",
-                     "offload_streamed"},
+                     "offload_streamed", "update_in_backward"},
                     nn::find_optimizer(config.optimizer.name).keys);
 }
 
@@ -272,6 +298,7 @@ void check_training(Checker& checker) {
   check_average(checker);
   check_split_master(checker);
   check_state_offload(checker);
+  check_update_in_backward(checker);
   check_best(checker);
   check_batch(checker);
   check_activations(checker);

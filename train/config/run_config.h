@@ -152,6 +152,7 @@ struct OptimizerSection {
   bool stochastic_rounding = true;  // on writes of bf16 parameters (no master weights) and moments
   double offload_ratio = 0;         // fraction of moments and master weights in host memory
   bool offload_streamed = false;    // they stay there during the update
+  bool update_in_backward = false;  // weights of a layer are updated once their gradients are complete
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
   std::vector<ParameterGroup> groups;
   std::optional<double> momentum;  // unset: the optimizer's default

@@ -140,8 +140,9 @@ void simulate_step(RunSession& session, std::int64_t count, std::int64_t number,
     e.reward_model_bytes = sampling.judge;
   }
   if (!session.ranks().is_single()) reset_traffic(session.ranks());
-  (void)session.step()->accumulate(batches, number);
-  session.step()->apply(0.0, number);
+  const StepUpdate update{.lr = 0, .number = number};
+  (void)session.step()->accumulate(batches, number, update);
+  session.step()->apply(update.lr, update.number);
 }
 
 // Runs steps on the meta device; returns the micro-batches of each. The first step differs from all others; with

@@ -27,7 +27,8 @@ double least_frozen_bytes(recipes::BaseForm form, DType dtype) {
   return static_cast<double>(byte_size(dtype));
 }
 
-// Bytes per trained element: value, gradient and optimizer state on the device.
+// Bytes per trained element: value, gradient and optimizer state on the device. Gradients that are freed in the backward
+// pass are those of a layer or two.
 double trained_bytes(const RunConfig& config, const nn::ParameterOptions& types) {
   const auto size = [](DType dtype) { return static_cast<double>(byte_size(dtype)); };
   const bool master = config.training.master_dtype && types.dtype != DType::f32;
@@ -35,7 +36,8 @@ double trained_bytes(const RunConfig& config, const nn::ParameterOptions& types)
   const double moment = optimizer.moment_bytes > 0 ? optimizer.moment_bytes : size(config.optimizer.state);
   const double master_bytes = !master ? 0 : config.training.master_split ? 2 : 4;
   const double resident = (1 - config.optimizer.offload_ratio) * (optimizer.moments * moment + master_bytes);
-  return size(types.dtype) + size(types.grad_dtype) + resident;
+  const double gradient = config.optimizer.update_in_backward ? 0 : size(types.grad_dtype);
+  return size(types.dtype) + gradient + resident;
 }
 
 void require_possible(const RunConfig& config, Device device) {

@@ -66,6 +66,13 @@ double host_copy_seconds(const StepWork& work, double computation) {
          (work.micro_batches - 2) * of_micro_batch(kept, kept);
 }
 
+// `passes`: seconds of the forward and backward passes.
+double update_seconds(const DeviceRates& rates, const StepWork& work, double passes) {
+  const double kernels = work.update_bytes / rates.memory_bytes, copies = work.streamed_bytes / kStreamedBytes;
+  const double hidden = work.updates_in_backward ? passes * 2 / 3 / work.micro_batches : 0;
+  return std::max(kernels, copies - hidden);
+}
+
 }  // namespace
 
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work) {
@@ -125,7 +132,7 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
   time.attention = work.tokens * (1 + kForwardAttention * (work.recomputed - work.kept_attention)) * attention /
                    (attention_rate * attention_gain(work));
   time.passes = (work.activation_bytes * again + work.base_bytes + work.adapter_bytes) / rates.memory_bytes;
-  time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kStreamedBytes);
+  time.update = update_seconds(rates, work, time.computation());
   time.second_model = second_model_seconds(rates, work);
   time.bubble = work.bubble * (time.products + time.attention + time.passes);
   time.host_copies = host_copy_seconds(work, time.computation() - time.update);

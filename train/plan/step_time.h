@@ -59,6 +59,7 @@ struct StepWork {
   double adapter_bytes = 0;              // the same over inputs and gradients that LoRA's thin GEMMs read
   double update_bytes = 0;               // parameters, gradients and moments
   double streamed_bytes = 0;             // state copied from host memory for the update, and as much back
+  bool updates_in_backward = false;      // in the last backward pass, which hides these copies
   double state_bytes = 0;  // state that leaves in the first forward pass and comes in the last backward pass
   double kept_bytes = 0;   // activations of a micro-batch that leave in its forward pass and come in its backward
   double micro_batches = 1;

@@ -80,6 +80,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   work.last_bytes = sent * static_cast<double>(byte_size(config.parallel.reduce_dtype));
   (config.optimizer.offload_streamed ? work.streamed_bytes : work.state_bytes) =
       static_cast<double>(e.state_offload_bytes);
+  work.updates_in_backward = config.optimizer.update_in_backward;
   work.micro_batches = static_cast<double>(micro_batches);
   work.kept_bytes = static_cast<double>(e.offload_bytes);
   work.exchange_bytes = static_cast<double>(e.exchange_bytes);

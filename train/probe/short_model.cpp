@@ -39,7 +39,7 @@ ShortModel::ShortModel(const RunConfig& config, nn::ModelConfig cut, const Batch
   config_.training.train.clear();
   config_.training.offload_layers = config_.training.recompute_mlp_layers = 0;
   config_.optimizer.offload_ratio = 0;
-  config_.optimizer.offload_streamed = false;
+  config_.optimizer.offload_streamed = config_.optimizer.update_in_backward = false;
 }
 
 double ShortModel::milliseconds(std::string_view recipe, const recipes::LayerFilter& filter,

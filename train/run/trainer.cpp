@@ -37,11 +37,10 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks& ran
   return config;
 }
 
-LossGuardOptions guard_options(const TrainingSection& training) {
-  LossGuardOptions options;
-  options.on_nonfinite = training.on_nonfinite;
-  options.max_consecutive_skips = training.max_consecutive_skips;
-  return options;
+LossGuardOptions guard_options(const RunConfig& config) {
+  return {.on_nonfinite = config.training.on_nonfinite,
+          .max_consecutive_skips = config.training.max_consecutive_skips,
+          .updates_in_backward = config.optimizer.update_in_backward};
 }
 
 // Logs the implementation of ops that have several, so that slow fallbacks are visible.
@@ -66,7 +65,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       exporter(*session, record, inputs.data, run_model),
       samples(config, run_model),
       steps(total_steps(config, *inputs.data.train)),
-      guard(guard_options(config.training)),
+      guard(guard_options(config)),
       health(session->setup().health, config.metrics.health_every),
       flops(training_flops(session->setup(), config.data.seq_len)),
       saver({.config = config,

@@ -97,7 +97,7 @@ std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
   const std::string gradient = first_nonfinite_gradient(session->model());
   std::string operand;
   // Else no quantized layers; a pipeline stage may have none.
-  if (!session->is_in_high_precision() && session->stages() == nullptr)
+  if (!session->is_in_high_precision() && session->stages() == nullptr && !session->step()->updates_in_backward())
     operand = health.first_nonfinite(step, record.metrics(), [&] { (void)session->step()->accumulate(batches, step); });
   const std::string forward = first_nonfinite_forward(session->model(), batches, session->loss());
   const std::string found = !forward.empty() ? forward : !operand.empty() ? operand : gradient;
@@ -128,7 +128,10 @@ bool Trainer::Run::run_step() {
   health.begin_step(number);
   experts->begin_step(log_due(number));
   if (step.frees_state_in_accumulate()) saver.before_change();
-  const GradientReport report = step.accumulate(batches, number);
+  // Bias correction counts applied updates.
+  const StepUpdate update{.lr = schedule->lr(progress.step), .number = number - guard.skipped_steps()};
+  if (step.updates_in_backward()) saver.begin_update();
+  const GradientReport report = step.accumulate(batches, number, update);
   std::optional<ExpertMetrics> loads = experts->end_step(number);
   health.end_step(number, record.metrics());
   std::optional<double> imbalance;
@@ -142,14 +145,13 @@ bool Trainer::Run::run_step() {
       targets ? guard.check(number, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches))
               : guard.skip_without_targets(number);
   if (!handle_verdict(verdict)) return false;
-  const double lr = schedule->lr(progress.step);
-  // Bias correction counts applied updates.
   if (verdict.action == StepAction::apply) {
     saver.begin_update();
-    step.apply(lr, number - guard.skipped_steps());
+    step.apply(update.lr, update.number);
     experts->update_biases();
-    saver.end_update();
   }
+  // Without targets nothing was changed; a step that stops the run may have updated a part of the model.
+  if (verdict.action == StepAction::apply || !targets) saver.end_update();
   const RunProgress before = progress;
   progress.step = number;
   progress.tokens_seen += report.valid_tokens;
@@ -157,7 +159,7 @@ bool Trainer::Run::run_step() {
   if (targets) progress.loss = report.loss;
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
   timer->end_step(tokens, flops.total() * static_cast<double>(tokens) / static_cast<double>(config.parallel.ranks));
-  log_step(report, verdict, lr, imbalance);
+  log_step(report, verdict, update.lr, imbalance);
   log_sampled_texts();
   if (first() && progress.step == saver.first_step() + 1) {
     start.mark("first step");

@@ -49,6 +49,7 @@ void RunSession::add_step() {
                                                        .state_offload_ratio = state.offload_ratio,
                                                        .state_streamed = state.offload_streamed,
                                                        .max_norm = training.max_norm,
+                                                       .update_in_backward = state.update_in_backward,
                                                        .sharded = sharded_.get(),
                                                        .ranks = ranks_.get(),
                                                        .stages = stages_.get(),

@@ -88,7 +88,10 @@ void LossGuard::decide(std::int64_t step, StepVerdict& verdict) {
   switch (options_.on_nonfinite) {
     case NonfinitePolicy::stop:
       verdict.action = StepAction::stop;
-      verdict.message += "; the update was not applied (training.on_nonfinite is stop)";
+      verdict.message += options_.updates_in_backward
+                             ? "; the run ends, and this step, parts of which may be applied, is not saved "
+                               "(training.on_nonfinite is stop)"
+                             : "; the update was not applied (training.on_nonfinite is stop)";
       return;
     case NonfinitePolicy::skip:
       if (consecutive_skips_ >= options_.max_consecutive_skips) {

@@ -37,6 +37,7 @@ struct LossGuardOptions {
   std::size_t window = 128;                 // finite values of the statistics
   std::size_t min_samples = 20;             // for a z-score
   double spike_zscore = 6.0;
+  bool updates_in_backward = false;  // a step that is not finite may be applied in part
 };
 
 struct StepVerdict {

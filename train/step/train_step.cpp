@@ -51,6 +51,12 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
   else if (options_.state_offload_ratio > 0)
     state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options_.state_offload_ratio, device,
                                                   model.config().all_layers());
+  if (options_.update_in_backward) {
+    QUENCH_CHECK(
+        options_.max_norm == 0 && state_ == nullptr && stages_ == one_stage_.get(),
+        "TrainStep: update_in_backward with clipping, offloaded state that is not streamed, or pipeline stages");
+    in_backward_ = std::make_unique<UpdateInBackward>(model, optimizer, options_.sharded);
+  }
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
@@ -98,6 +104,7 @@ Tensor TrainStep::forward(const MicroBatch& of, std::size_t chunk, const Tensor&
   nn::ForwardContext& context = in.context;
   context.recompute = options_.recompute;
   if (hooks != nullptr) context.hooks.push_back(hooks);
+  if (in_backward_ && of.last) context.hooks.push_back(in_backward_->hooks());
   context.activations = options_.activations;
   context.chunk = chunk;
   if (input.defined()) {
@@ -175,7 +182,22 @@ void TrainStep::sum_shared_table() {
   stages_->sum_ends(gradient->value());
 }
 
-GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::int64_t step) {
+void TrainStep::begin_updates(const std::optional<StepUpdate>& update) {
+  if (!update) return in_backward_->begin(nullptr);
+  in_backward_->begin([this, update = *update](nn::ParameterRange part, nn::ParameterRange next, const Tensor& scale) {
+    const auto step = [&](nn::ParameterRange range) {
+      optimizer_.step(update.lr, update.number, scale, range);
+      optimizer_.zero_grad(range);
+    };
+    if (stream_)
+      stream_->update_one(part, next, step);
+    else
+      step(part);
+  });
+}
+
+GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::int64_t step,
+                                     const std::optional<StepUpdate>& update) {
   optimizer_.zero_grad();
   nn::StateOffloader::Step state(state_.get());
   GradientReport report;
@@ -210,12 +232,15 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   }
   Tensor losses = device_report_.narrow(0, 0, count * outputs_);
   losses.zero();
+  if (in_backward_) begin_updates(update);
   run_passes(runs, state);
+  if (in_backward_) in_backward_->end();
   sum_shared_table();
   if (!options_.ranks->counts()) losses.zero();
   distributed::all_reduce(*options_.ranks->world, losses, distributed::ReduceOp::sum, "loss");
   gather_amax();
-  optimizer_.squared_grad_norm(squared_norm_);
+  optimizer_.squared_grad_norm(squared_norm_, {0, optimizer_.parameters().size()},
+                               in_backward_ ? in_backward_->norms() : Tensor());
   if (options_.sharded != nullptr) options_.sharded->sum_squared_norm(squared_norm_);
   stages_->sum(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,
@@ -239,26 +264,32 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   return report;
 }
 
-void TrainStep::apply(double lr, std::int64_t step) {
+void TrainStep::apply(double lr, std::int64_t number) {
   const TraceRange range(model_.options().device, "optimizer");
   const auto update_resident = [&](nn::ParameterRange part) {
-    optimizer_.step(lr, step, scale_, part);
+    optimizer_.step(lr, number, scale_, part);
     optimizer_.zero_grad(part);
   };
-  const auto update = [&](nn::ParameterRange part) {
+  const auto update_part = [&](nn::ParameterRange part) {
     if (stream_)
       stream_->update(part, update_resident);
     else
       update_resident(part);
   };
   // Parameters that the next pass reads first are updated first, and all-gathered during the remaining update.
-  const std::size_t leading = options_.sharded != nullptr ? options_.sharded->leading_parameters() : 0;
-  if (leading > 0) {
-    update({0, leading});
-    options_.sharded->parameters_changed();
-    options_.sharded->gather_leading();
+  std::size_t leading = options_.sharded != nullptr ? options_.sharded->leading_parameters() : 0;
+  if (in_backward_) {
+    if (stream_) stream_->end_update();
+    for (const nn::ParameterRange part : in_backward_->left()) update_part(part);
+    leading = 0;
+  } else {
+    if (leading > 0) {
+      update_part({0, leading});
+      options_.sharded->parameters_changed();
+      options_.sharded->gather_leading();
+    }
+    update_part({leading, optimizer_.parameters().size()});
   }
-  update({leading, optimizer_.parameters().size()});
   if (options_.scaling != nullptr) options_.scaling->advance();
   if (options_.sharded == nullptr) return;
   options_.sharded->parameters_changed();

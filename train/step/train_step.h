@@ -2,6 +2,7 @@
 // Optimizer step: passes over micro-batches, gradient norm, clipping, update.
 
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "nn/optim/state_stream.h"
 #include "recipes/delayed_scaling.h"
 #include "train/objective/objective.h"
+#include "train/step/update_in_backward.h"
 
 namespace quench {
 
@@ -27,6 +29,9 @@ struct TrainStepOptions {
   double state_offload_ratio = 0;  // share of optimizer state in host memory (nn/optim/state_offload.h)
   bool state_streamed = false;     // it stays there during the update (nn/optim/state_stream.h)
   double max_norm = 1.0;           // 0: no clipping
+  // The last backward pass of an accumulate() with an update updates weights (train/step/update_in_backward.h): not
+  // with clipping, state that is offloaded and not streamed, pipeline stages or slices of weights.
+  bool update_in_backward = false;
   // `sharded` is null in a single process, `ranks` never. Must outlive the step.
   distributed::ShardedModel* sharded = nullptr;
   const distributed::Ranks* ranks = distributed::Ranks::single().get();
@@ -48,6 +53,12 @@ struct GradientReport {
   std::vector<double> metrics;  // reported() values, in the order of Objective::metric_names(); empty without units
 };
 
+// Arguments of an apply().
+struct StepUpdate {
+  double lr = 0;
+  std::int64_t number = 0;
+};
+
 class TrainStep {
  public:
   TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options);
@@ -56,9 +67,12 @@ class TrainStep {
   // units, loss and gradient are 0. `step`: 1-based; keys a recipe's random draws.
   // Optimizer state may be offloaded until apply() or discard(): do not call optimizer.state(). Collective: equal
   // numbers of micro-batches per rank, the same report on all.
-  GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step);
-  // Clips and applies the last gradients. `step`: 1-based update count.
-  void apply(double lr, std::int64_t step);
+  // `update`: what apply() will be called with, for TrainStepOptions::update_in_backward, without which it has no
+  // effect. Weights and state match no step from then on until apply(), and where that does not follow, for good.
+  GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step,
+                            const std::optional<StepUpdate>& update = {});
+  // Clips and applies the last gradients. `number`: 1-based update count.
+  void apply(double lr, std::int64_t number);
   // Drops the last gradients; the recorded amax of delayed scaling stays, as in apply().
   void skip();
   // Drops all of the last accumulate().
@@ -77,6 +91,7 @@ class TrainStep {
   }
   // Whether accumulate() frees state's device memory, which a save may still read.
   [[nodiscard]] bool frees_state_in_accumulate() const noexcept { return state_ != nullptr; }
+  [[nodiscard]] bool updates_in_backward() const noexcept { return in_backward_ != nullptr; }
   // Call before the host reads or writes optimizer.state().
   void finish_state_copies() {
     if (stream_) stream_->finish_copies();
@@ -84,6 +99,7 @@ class TrainStep {
 
  private:
   void make_report_buffers(std::int64_t micro_batches);
+  void begin_updates(const std::optional<StepUpdate>& update);
   [[nodiscard]] std::int64_t amax_count() const { return options_.scaling ? options_.scaling->recorded().numel() : 0; }
   // Reduces the recorded amax over all ranks, and adds it to the report while an operand waits for one.
   void gather_amax();
@@ -120,6 +136,7 @@ class TrainStep {
   std::unique_ptr<autograd::ActivationOffloader> offloader_;
   std::unique_ptr<nn::StateOffloader> state_;
   std::unique_ptr<nn::StateStream> stream_;
+  std::unique_ptr<UpdateInBackward> in_backward_;  // null: one update after the pass
   nn::ExpertLoad* expert_load_ = nullptr;
   Tensor squared_norm_;  // f64 [1]
   Tensor scale_;         // f32 [1]

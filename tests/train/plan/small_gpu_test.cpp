@@ -49,6 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Runs, SmallGpu,
                          ::testing::Values(ReadyRun{"qlora_llama-3.1-8b_24gb", "llama-3.1-8b", 24'000'000'000},
                                            ReadyRun{"lora_llama-3.2-3b_24gb", "llama-3.2-3b", 24'000'000'000},
                                            ReadyRun{"finetune_llama-3.2-1b_24gb", "llama-3.2-1b", 24'000'000'000},
+                                           ReadyRun{"finetune_llama-3.1-8b_24gb", "llama-3.1-8b", 24'000'000'000},
                                            ReadyRun{"lora_llama-3.2-3b_16gb", "llama-3.2-3b", 16'000'000'000},
                                            ReadyRun{"qlora_llama-3.1-8b_16gb", "llama-3.1-8b", 16'000'000'000},
                                            ReadyRun{"finetune_llama-3.2-1b_16gb", "llama-3.2-1b", 16'000'000'000}));

@@ -19,11 +19,12 @@ using testing::TinyRun;
 
 // Model, optimizer and steps of a config on the CPU, with state that travels, which runs there refuse for want of use.
 struct TravellingRun {
-  TravellingRun(const RunConfig& config, const DataSetup& data, double offload_ratio)
+  TravellingRun(const RunConfig& config, const DataSetup& data, double offload_ratio, bool updates_in_backward = false)
       : setup(build_model(ResolvedConfig(config), Device{})),
         loader(data.train, {1, 3, 0, 1}, {}),
         ratio(offload_ratio),
-        streamed(config.optimizer.offload_streamed && offload_ratio > 0) {
+        streamed(config.optimizer.offload_streamed && offload_ratio > 0),
+        in_backward(updates_in_backward) {
     fill_model(*setup.model, config);
     optimizer = make_optimizer(*setup.model, config);
     optimizer->refresh_master();
@@ -33,9 +34,12 @@ struct TravellingRun {
   // As a resumed run does: from what a checkpoint holds, without anything else.
   void restart() {
     step.reset();
-    step = std::make_unique<TrainStep>(
-        *setup.model, *optimizer,
-        TrainStepOptions{.loss = {.chunk_rows = 64}, .state_offload_ratio = ratio, .state_streamed = streamed});
+    step = std::make_unique<TrainStep>(*setup.model, *optimizer,
+                                       TrainStepOptions{.loss = {.chunk_rows = 64},
+                                                        .state_offload_ratio = ratio,
+                                                        .state_streamed = streamed,
+                                                        .max_norm = in_backward ? 0.0 : 1.0,
+                                                        .update_in_backward = in_backward});
   }
 
   std::vector<Batch> batches() {
@@ -61,6 +65,7 @@ struct TravellingRun {
   BatchLoader loader;
   double ratio;
   bool streamed;
+  bool in_backward;
 };
 
 const std::vector<std::vector<std::string>> kOptimizerKinds{
@@ -110,6 +115,27 @@ TEST(TravellingState, StateInHostMemoryGivesTheSameBits) {
       run.step->apply(1e-2, s);
     }
     return run.bytes();
+  });
+}
+
+// A layer's state passes through the device in the backward pass.
+TEST(TravellingState, StateStreamedThroughTheBackwardPassGivesTheSameBits) {
+  for_each_optimizer_kind([](const RunConfig& config, const DataSetup& data) {
+    const auto trained = [&](double ratio) {
+      TravellingRun run(config, data, ratio, true);
+      for (std::int64_t s = 1; s <= 4; ++s) {
+        const StepUpdate update{.lr = 1e-2, .number = s};
+        // The third step is one update after the pass.
+        (void)run.step->accumulate(run.batches(), s, s == 3 ? std::nullopt : std::optional(update));
+        run.step->apply(update.lr, update.number);
+      }
+      return run.bytes();
+    };
+    const std::string here = trained(0);
+    for (const double ratio : kTravels) {
+      if (!config.optimizer.offload_streamed) continue;
+      EXPECT_TRUE(trained(ratio) == here) << ratio;
+    }
   });
 }
 

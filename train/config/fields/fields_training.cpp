@@ -161,6 +161,11 @@ void add_optimizer_fields(Fields& fields) {
             "Offloaded state stays in host memory during the update, which copies it through the GPU by buckets of "
             "parameters of 32 Mi elements or more: state of two buckets at a time is on the GPU. These copies "
             "are exposed; without streaming they overlap forward and backward.");
+  add_field(fields, "optimizer.update_in_backward", QUENCH_MEMBER(optimizer.update_in_backward), any_value(), free,
+            "Weights of a layer are updated in the backward pass, once their gradients are complete, and these are "
+            "freed: gradients of all layers never exist at once, and copies of streamed state (offload_streamed) "
+            "overlap the backward pass. Needs training.max_norm 0. With several micro-batches a step, updates are in "
+            "the last one and gradients are kept until then.");
   add_field(fields, "optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
             "Parameters without weight decay: glob patterns over Hugging Face tensor names.");
   add_field(fields, "optimizer.groups", QUENCH_MEMBER(optimizer.groups), any_value(), free,
