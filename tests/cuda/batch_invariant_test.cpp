@@ -24,11 +24,11 @@ TEST(CudaBatchInvariant, RowsOfAttentionDoNotDependOnOtherQueries) {
 }
 
 // Positions of a batch of new tokens, each of a sequence of its own in shuffled pages, next to one pass over the
-// sequence.
-TEST(CudaBatchInvariant, PagedAttentionHasTheBitsOfAPassOverTheSequence) {
+// sequence. A negative position is that of no token.
+void expect_paged_bits_of_a_pass(const std::vector<std::int32_t>& lengths) {
   const testing::BatchInvariantMode mode;
-  constexpr std::int64_t kTokens = 300, kPage = 16, kPages = (kTokens + kPage - 1) / kPage;
-  const std::vector<std::int32_t> lengths = {0, 1, 15, 16, 63, 64, 65, 127, 128, 191, 200, 255, 299};
+  constexpr std::int64_t kTokens = 300, kPage = 16;
+  const std::int64_t kPages = (std::ranges::max(lengths) + kPage) / kPage;
   const auto batch = std::ssize(lengths);
   for (const testing::InvariantAttention& c : testing::kInvariantAttention) {
     if (c.dim > 128 || c.dim % 16 != 0) continue;
@@ -68,7 +68,7 @@ TEST(CudaBatchInvariant, PagedAttentionHasTheBitsOfAPassOverTheSequence) {
     std::shuffle(pages.begin(), pages.end(), std::mt19937(3));
     const Tensor tokens = Tensor::empty({batch, width}, DType::bf16, kGpu);
     for (std::int64_t i = 0; i < batch; ++i) {
-      const std::int32_t length = lengths[static_cast<std::size_t>(i)];
+      const std::int32_t length = std::max(0, lengths[static_cast<std::size_t>(i)]);
       tokens.narrow(0, i, 1).copy_from(qkv.narrow(0, length, 1));
       for (std::int64_t t = 0; t < length; ++t)
         copy_rows({rotated.narrow(0, t, 1).narrow(1, width - kv, kv),
@@ -89,10 +89,23 @@ TEST(CudaBatchInvariant, PagedAttentionHasTheBitsOfAPassOverTheSequence) {
                      .scale = 0.1f,
                      .soft_cap = c.soft_cap,
                      .sinks = sinks});
-    for (std::int64_t i = 0; i < batch; ++i)
-      EXPECT_TRUE(same_row_bits(out.narrow(0, i, 1), whole.narrow(0, lengths[static_cast<std::size_t>(i)], 1)))
-          << "position " << lengths[static_cast<std::size_t>(i)];
+    for (std::int64_t i = 0; i < batch; ++i) {
+      const std::int32_t length = lengths[static_cast<std::size_t>(i)];
+      const Tensor expected =
+          length >= 0 ? whole.narrow(0, length, 1) : Tensor::zeros({1, c.heads, c.dim}, DType::bf16);
+      EXPECT_TRUE(same_row_bits(out.narrow(0, i, 1), expected)) << "position " << length;
+    }
   }
+}
+
+// A CTA has all keys of its heads where they are few, or where there are many sequences; else CTAs share them.
+TEST(CudaBatchInvariant, PagedAttentionHasTheBitsOfAPassOverTheSequence) {
+  const std::vector<std::int32_t> any = {0, 1, -1, 15, 16, 63, 64, 65, 127, 128, 191, 200, 255, 299};
+  expect_paged_bits_of_a_pass({any.begin(), any.end() - 1});
+  expect_paged_bits_of_a_pass(any);
+  std::vector<std::int32_t> many;
+  for (std::int32_t i = 0; i < 140; ++i) many.push_back((i * 7 + 299) % 300);
+  expect_paged_bits_of_a_pass(many);
 }
 
 }  // namespace

@@ -133,6 +133,11 @@ void fail_on_purpose(World& world, bool hangs) {
   world.all().barrier("last");
 }
 
+// The part of the test that begins, from rank 0.
+void begin(const World& world, const char* part) {
+  if (world.rank() == 0) std::fprintf(stderr, "%s\n", part);
+}
+
 int run(const std::string& fault) {
   const Environment environment = read_environment();
   init_logging(environment.rank);
@@ -143,18 +148,21 @@ int run(const std::string& fault) {
     options.end_hanging_process = true;
     const std::shared_ptr<World> world = World::join(environment, device, options);
     if (!fault.empty()) fail_on_purpose(*world, fault == "hangs");
+    begin(*world, "operations");
     for (const std::int64_t count : {1, 1001, 1'000'003}) {
       collectives<float>(*world, count);
       collectives<bfloat16>(*world, count);
       collectives<std::int64_t>(*world, count);
     }
     const Ranks ranks = make_ranks(world, {.shard = world->size()});
+    begin(*world, "gathered codes");
     for (const char* recipe : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"})
       for (const DType dtype : {DType::f32, DType::bf16})
         for (const char* sizes : {R"("hidden_size": 64, "intermediate_size": 144, "num_attention_heads": 4)",
                                   R"("hidden_size": 2048, "intermediate_size": 4112, "num_attention_heads": 16)"})
           testing::GatheredCodes{recipe, dtype, sizes}.check(ranks, device);
-    // Sequences in parts: attention of cuDNN and the program's own kernels, windows, sinks and soft caps.
+    begin(*world, "sequences in parts");
+    // Attention of cuDNN and the program's own kernels, windows, sinks and soft caps.
     for (const char* model :
          {R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8,
              "num_key_value_heads": 2, "head_dim": 64)",
@@ -166,7 +174,8 @@ int run(const std::string& fault) {
       testing::ContextPass{.model = model, .length = 768, .tolerance = 1e-4}.check(ranks, device);
       testing::ContextPass{.model = model, .dtype = DType::bf16, .length = 768, .tolerance = 0.05}.check(ranks, device);
     }
-    // Models in slices: attention of cuDNN and the program's own kernels, tied and untied heads, soft caps.
+    begin(*world, "models in slices");
+    // Attention of cuDNN and the program's own kernels, tied and untied heads, soft caps.
     for (const char* model :
          {R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 16,
              "num_key_value_heads": 8, "head_dim": 64)",
@@ -184,7 +193,7 @@ int run(const std::string& fault) {
           pass.tolerance = 0.05;
           pass.check(ranks, device);
         }
-    // Models in stages: tied and untied heads, chunks, one micro-batch.
+    begin(*world, "models in stages");  // tied and untied heads, chunks, one micro-batch
     testing::check_pipeline_passes(
         world, ranks, device,
         {{.model = R"("model_type": "qwen3", "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
@@ -195,6 +204,7 @@ int run(const std::string& fault) {
              "num_key_value_heads": 4, "tie_word_embeddings": true)",
           .length = 769,
           .tolerance = 1e-4}});
+    begin(*world, "speeds");
     speeds(*world);
     std::printf("rank %d of %d: all right\n", world->rank(), world->size());
     return 0;

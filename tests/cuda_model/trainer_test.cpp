@@ -117,6 +117,33 @@ TEST(CudaTrainer, StateInHostMemoryGivesTheSameBits) {
   set_deterministic(false);
 }
 
+TEST(CudaTrainer, UpdatesInTheBackwardPassGiveTheSameBits) {
+  const TinyRun tiny;
+  const std::string in_backward = "--optimizer.update_in_backward=true";
+  const std::vector<std::vector<std::string>> kinds{
+      {"--training.dtype=bf16", "--training.activation_checkpoint=full"},
+      {"--training.dtype=bf16", "--training.master_dtype=none", "--training.grad_dtype=bf16", "--optimizer.state=bf16"},
+      {"--training.dtype=bf16", "--training.micro_batch_size=1", "--recipe.name=float8_tensorwise"}};
+  int number = 0;
+  for (const std::vector<std::string>& kind : kinds) {
+    SCOPED_TRACE(::testing::PrintToString(kind));
+    const auto run = [&](std::vector<std::string> more) {
+      const std::string name = "run" + std::to_string(number++);
+      more.insert(more.end(), kind.begin(), kind.end());
+      more.insert(more.end(), {"--training.steps=6", "--training.deterministic=true", "--training.max_norm=0"});
+      tiny.run(tiny.config(name, more), kGpu);
+      return name;
+    };
+    const std::string after = run({});
+    for (const std::string& within :
+         {run({in_backward}), run({in_backward, "--optimizer.offload_ratio=1", "--optimizer.offload_streamed=true"})}) {
+      EXPECT_EQ(tiny.losses(within), tiny.losses(after));
+      expect_same_tensors(tiny.checkpoint(within, 6), tiny.checkpoint(after, 6));
+    }
+  }
+  set_deterministic(false);
+}
+
 TEST(CudaTrainer, ResumeIsExactWithStateInHostMemory) {
   expect_exact_resume({"--training.dtype=bf16", "--training.master_dtype=none", "--optimizer.state=bf16",
                        "--optimizer.offload_ratio=0.6"});
@@ -149,8 +176,10 @@ TEST(CudaTrainer, StateInHostMemoryLowersThePeakAsPlanned) {
       "--model.num_attention_heads=8", "--model.num_key_value_heads=4",  "--training.dtype=bf16",
       "--training.steps=12",           "--checkpoint.enable=false",      "--training.deterministic=true"};
   Allocator& allocator = Allocator::of(kGpu);
-  const auto run = [&](const char* name, const char* share, const char* streamed) {
+  const auto run = [&](const char* name, const char* share, const char* streamed,
+                       const std::vector<std::string>& more = {}) {
     std::vector<std::string> all = base;
+    all.insert(all.end(), more.begin(), more.end());
     all.push_back(std::string("--optimizer.offload_ratio=") + share);
     all.push_back(std::string("--optimizer.offload_streamed=") + streamed);
     const RunConfig config = tiny.config(name, all);
@@ -166,8 +195,12 @@ TEST(CudaTrainer, StateInHostMemoryLowersThePeakAsPlanned) {
   (void)run("here", "0", "false");
   (void)run("away", "0.5", "false");
   const double returned = run("returned", "1", "false"), streamed = run("streamed", "1", "true");
+  const double within = run("within", "1", "true",
+                            {"--optimizer.update_in_backward=true", "--training.max_norm=0",
+                             "--training.micro_batch_size=4", "--training.activation_checkpoint=full"});
   set_deterministic(false);
   EXPECT_LT(streamed, returned);
+  EXPECT_LT(within, streamed);
   for (const char* name : {"away", "returned", "streamed"}) EXPECT_EQ(tiny.losses(name), tiny.losses("here")) << name;
 }
 
