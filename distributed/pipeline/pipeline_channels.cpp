@@ -16,6 +16,12 @@ void open(ProcessGroup& channel) {
 
 }  // namespace
 
+PipelineChannels::~PipelineChannels() {
+  for (std::shared_ptr<ProcessGroup>* group : {&states_in, &states_out, &gradients_in, &gradients_out, &ends})
+    group->reset();
+  while (!made.empty()) made.pop_back();
+}
+
 std::shared_ptr<const PipelineChannels> make_pipeline_channels(const std::shared_ptr<World>& world, const Ranks& ranks,
                                                                bool ring, bool tied) {
   auto channels = std::make_shared<PipelineChannels>();
@@ -30,6 +36,7 @@ std::shared_ptr<const PipelineChannels> make_pipeline_channels(const std::shared
           world->make_group(fmt::format("{} {} to {}", what, rank_of(sender), rank_of(receiver)),
                             std::array{rank_of(sender), rank_of(receiver)});
       open(*made);
+      channels->made.push_back(made);
       return made;
     };
     const std::shared_ptr<ProcessGroup> states = connect("states", from, to),
@@ -38,10 +45,12 @@ std::shared_ptr<const PipelineChannels> make_pipeline_channels(const std::shared
     if (own == from) channels->states_out = states, channels->gradients_in = gradients;
     if (own == to) channels->states_in = states, channels->gradients_out = gradients;
   }
-  if (tied && (own == 0 || own == stages - 1))
-    channels->ends = stages == 2 ? ranks.pipeline
-                                 : world->make_group(fmt::format("table {} and {}", rank_of(0), rank_of(stages - 1)),
-                                                     std::array{rank_of(0), rank_of(stages - 1)});
+  if (tied && stages == 2) channels->ends = ranks.pipeline;
+  if (tied && stages > 2 && (own == 0 || own == stages - 1)) {
+    channels->ends = world->make_group(fmt::format("table {} and {}", rank_of(0), rank_of(stages - 1)),
+                                       std::array{rank_of(0), rank_of(stages - 1)});
+    channels->made.push_back(channels->ends);
+  }
   return channels;
 }
 

@@ -10,6 +10,8 @@ constexpr double kHostLinkBytes = 50e9;
 // In each of both at once, with the update of what was copied: 28 GB/s for moments in 8 bits, 34 in f32
 // (docs/lab/2026-11-30-axes.md).
 constexpr double kStreamedBytes = 32e9;
+// The same of whole layers, which the backward pass hides.
+constexpr double kStreamedLayerBytes = 45e9;
 constexpr std::int64_t kWideHead = 128;
 // Memory traffic per bf16 activation value, forward and backward, in bytes.
 constexpr double kMlpBytes = 18;     // gated activation, per FFN column
@@ -68,9 +70,9 @@ double host_copy_seconds(const StepWork& work, double computation) {
 
 // `passes`: seconds of the forward and backward passes.
 double update_seconds(const DeviceRates& rates, const StepWork& work, double passes) {
-  const double kernels = work.update_bytes / rates.memory_bytes, copies = work.streamed_bytes / kStreamedBytes;
-  const double hidden = work.updates_in_backward ? passes * 2 / 3 / work.micro_batches : 0;
-  return std::max(kernels, copies - hidden);
+  const double kernels = work.update_bytes / rates.memory_bytes;
+  if (!work.updates_in_backward) return std::max(kernels, work.streamed_bytes / kStreamedBytes);
+  return std::max(kernels, work.streamed_bytes / kStreamedLayerBytes - passes * 2 / 3 / work.micro_batches);
 }
 
 }  // namespace
