@@ -18,6 +18,7 @@
 #include "core/system/utf8.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/generation/answer_text.h"
+#include "train/generation/grammar_vocabulary.h"
 #include "train/generation/warm_up.h"
 
 namespace quench {
@@ -158,7 +159,11 @@ std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
                        const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit, bool of_record) {
   if (stop_text) return "a text of --stop";
   const auto produced = static_cast<std::int64_t>(result.tokens.size());
-  if (result.stopped) return "an end-of-sequence token";
+  const std::vector<std::int64_t>& ends = o.generation.stop_tokens;
+  if (result.stopped)
+    return !result.tokens.empty() && std::ranges::find(ends, result.tokens.back()) != ends.end()
+               ? "an end-of-sequence token"
+               : "the end of its format";
   if (produced < limit) return standard_output_error() == EPIPE ? "the reader of the output" : "a failed write";
   if (produced == room_behind(model, prompt_tokens))
     return fmt::format("the end of the model's context of {} tokens", model.context_length());
@@ -221,7 +226,19 @@ std::vector<std::int64_t> stop_tokens(const Model& loaded, const Tokenizer& toke
 
 void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat) {
   report_published_sampling(o, loaded);
-  if (!o.ignore_eos) o.generation.stop_tokens = stop_tokens(loaded, tokenizer, chat);
+  const std::vector<std::int64_t> ends = stop_tokens(loaded, tokenizer, chat);
+  if (!o.ignore_eos) o.generation.stop_tokens = ends;
+  if (o.json_schema.empty() && o.regex.empty()) return;
+  const GrammarSource source = o.json_schema.empty() ? GrammarSource{.kind = GrammarKind::regex, .text = o.regex}
+                                                     : GrammarSource{.kind = GrammarKind::json_schema,
+                                                                     .text = Json::parse_file(o.json_schema).dump()};
+  const std::string option = o.json_schema.empty() ? "--regex" : fmt::format("--json-schema {}", o.json_schema);
+  try {
+    o.generation.grammar =
+        GrammarCompiler(grammar_vocabulary(tokenizer, loaded.config().vocab_size, ends)).compile(source);
+  } catch (const Error& error) {
+    QUENCH_FAIL(error.code(), "{}: {}", option, error.what());
+  }
 }
 
 Model open_generating_model(const GenerateOptions& o, const LoadingWork& prepare) {
@@ -302,6 +319,10 @@ void add_generate_verb(const Command& app) {
       .show_default();
   verb.add_option("--seed", s.seed, "Seed of the draws").show_default();
   verb.add_option("--stop", o->stop, "Texts that end an answer, and are not part of it");
+  const CommandOption schema = verb.add_option(
+      "--json-schema", o->json_schema,
+      "File with a JSON schema ({}: any JSON) that answers keep to, unless --max-new-tokens cuts them off");
+  verb.add_option("--regex", o->regex, "Regular expression that answers match as a whole").excludes(schema);
   verb.add_flag("--ignore-eos", o->ignore_eos, "Continue after end-of-sequence tokens");
   add_loading_options(verb, *o);
   verb.add_flag("--json", o->json, "Print the result as JSON");

@@ -28,6 +28,10 @@ foreach(headers nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev)
   install(FILES /usr/share/doc/${headers}/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR}/licences RENAME ${headers}
           COMPONENT runtime OPTIONAL)
 endforeach()
+if(QUENCH_HAVE_GRAMMAR)
+  install(FILES ${XGRAMMAR_PATH}/LICENSE ${XGRAMMAR_PATH}/NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR}/licences/xgrammar
+          COMPONENT runtime)
+endif()
 if(QUENCH_HAVE_CUDA)
   file(GLOB cudnn_frontend_licence ${CMAKE_SOURCE_DIR}/.deps/nvidia_cudnn_frontend-*.dist-info/licenses/LICENSE*)
   if(cudnn_frontend_licence)

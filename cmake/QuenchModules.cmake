@@ -5,7 +5,7 @@
 function(quench_module name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;NOT_FUZZED" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/(core/(cpu|cuda)|distributed/nccl|data/arrow)/")
+  list(FILTER sources EXCLUDE REGEX "/(core/(cpu|cuda)|distributed/nccl|data/arrow)/|/engine/grammar/xgrammar\\.cpp$")
   if(QUENCH_FUZZ AND ARG_NOT_FUZZED)
     list(JOIN ARG_NOT_FUZZED "|" folders)
     list(FILTER sources EXCLUDE REGEX "/${name}/(${folders})/")

@@ -29,6 +29,7 @@ if(EXISTS ${cuda}/release)
   set(CMAKE_CUDA_FLAGS_INIT -Xcompiler=--sysroot=${CMAKE_SYSROOT})
   list(APPEND CMAKE_FIND_ROOT_PATH ${cuda}/targets/sbsa-linux ${QUENCH_CROSS_SOURCE}/.deps)
 endif()
+set(XGRAMMAR_PATH ${QUENCH_CROSS_SOURCE}/.deps/aarch64/xgrammar CACHE PATH "Folder with cpp and include of XGrammar")
 set(ARROW_PATH ${QUENCH_CROSS_SOURCE}/.deps/aarch64/arrow CACHE PATH "Folder with include and lib of Apache Arrow")
 
 # By environment variables, for programs that the program starts too. 64 GiB of addresses: QEMU would keep 16 GiB of tables for

@@ -21,6 +21,9 @@ void check_request(const EngineRequest& request, const nn::ModelConfig& model, s
                   "top_logprobs is {}, expected 0 to {}", request.top_logprobs, kMostTopLogprobs);
   QUENCH_CHECK_AS(ErrorCode::bad_config, request.adapter >= -1 && request.adapter < adapters,
                   "adapter is {}, expected -1 (none) to {}", request.adapter, adapters - 1);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, request.grammar == nullptr || request.grammar->vocabulary_size() == model.vocab_size,
+      "the grammar is one of {} tokens, the model has {}", request.grammar->vocabulary_size(), model.vocab_size);
   const std::int64_t length = std::ssize(request.prompt) + request.max_new_tokens;
   QUENCH_CHECK_AS(ErrorCode::bad_config, length <= model.context_length(),
                   "prompt of {} tokens and {} new ones exceed the model's context of {} (max_position_embeddings)",
@@ -54,6 +57,7 @@ class Engine::Impl {
     const auto sequence = std::make_shared<Sequence>();
     sequence->tokens = request.prompt;
     sequence->request = std::move(request);
+    sequence->begin_grammar();
     const std::lock_guard lock(mutex_);
     sequence->id = static_cast<std::uint64_t>(++requests_);
     inbox_.push_back(sequence);

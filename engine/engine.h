@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/system/check.h"
+#include "engine/grammar/grammar.h"
 #include "engine/sampling.h"
 #include "nn/decoder/causal_lm.h"
 
@@ -32,12 +33,13 @@ struct TokenLogprob {
 // A token that a request has generated.
 struct SampledToken {
   std::int32_t token = 0;
-  // Natural logarithm of the model's probability: of the logits as they are, before temperature and filters.
+  // Natural logarithm of the model's probability: of the logits as they are, before temperature, filters and grammar.
   float logprob = 0;
   std::vector<TokenLogprob> top;  // EngineRequest::top_logprobs most likely ones, descending
 };
 
-// Why a request ended. stopped: on_token returned false. failed: EngineResult::error.
+// Why a request ended. stop_token: also a text that its grammar ends, of a request without stop tokens. stopped:
+// on_token returned false. failed: EngineResult::error.
 enum class EndReason { stop_token, length, stopped, cancelled, failed };
 
 // Tokens of a request that has ended.
@@ -60,6 +62,8 @@ struct EngineRequest {
   std::vector<std::int64_t> stop_tokens{};
   std::int64_t top_logprobs = 0;  // at most kMostTopLogprobs
   std::int64_t adapter = -1;      // one of EngineOptions::adapters; -1: none
+  // Answer's grammar, of the model's vocabulary; null: any text. Passes with such a request do not overlap.
+  std::shared_ptr<const Grammar> grammar{};
   // Called by the thread that calls step(). on_token: for every token, a stop token too; false ends the request. They
   // must not throw.
   std::function<bool(const SampledToken&)> on_token{};
@@ -99,7 +103,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Queues a request; its number. Throws bad_config for one that can never run: an empty prompt, tokens outside of the
-  // vocabulary, more tokens than context or cache hold, sampling options or adapter out of range. Any thread.
+  // vocabulary, more tokens than context or cache hold, sampling options or adapter out of range, a grammar that no
+  // token of the vocabulary begins. Any thread.
   std::uint64_t submit(EngineRequest request);
   // Ends a request that has not ended. Any thread.
   void cancel(std::uint64_t request);

@@ -77,7 +77,8 @@ Tensor EnginePasses::on_device(const Tensor& pinned) const {
 Tensor EnginePasses::sample(const Tensor& logits, const Tensor& rows) const {
   const Tensor sampled =
       Tensor::empty({rows.size(0), static_cast<std::int64_t>(sizeof(SampledRow))}, DType::u8, logits.device());
-  sample_tokens({.logits = logits, .rows = rows, .tokens = tokens_, .seen = seen_, .sampled = sampled});
+  sample_tokens(
+      {.logits = logits, .rows = rows, .tokens = tokens_, .seen = seen_, .sampled = sampled, .allowed = allowed_});
   return sampled;
 }
 
@@ -259,6 +260,25 @@ void EnginePasses::set_seen(std::int64_t slot, std::span<const std::int32_t> tok
   for (const std::int32_t token : tokens)
     bits[token / 32] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bits[token / 32]) | 1u << token % 32);
   seen_.select(0, slot).copy_from(row);
+}
+
+void EnginePasses::set_allowed(std::int64_t slot, std::span<const std::int32_t> words) {
+  const std::int64_t count = (model_.config().vocab_size + 31) / 32;
+  if (!allowed_.defined()) {
+    if (words.empty()) return;
+    allowed_ = Tensor::empty({tokens_.size(0), count}, DType::i32, tokens_.device());
+    limited_.assign(static_cast<std::size_t>(tokens_.size(0)), true);
+    work_.clear();  // captured without it
+    for (std::int64_t other = 0; other < tokens_.size(0); ++other) set_allowed(other, {});
+  }
+  if (words.empty() && !limited_[static_cast<std::size_t>(slot)]) return;
+  const Tensor row = Tensor::empty_pinned({count}, DType::i32, tokens_.device());
+  if (words.empty())
+    std::fill_n(row.data<std::int32_t>(), count, -1);
+  else
+    std::ranges::copy(words, row.data<std::int32_t>());
+  allowed_.select(0, slot).copy_from(row);
+  limited_[static_cast<std::size_t>(slot)] = !words.empty();
 }
 
 }  // namespace quench

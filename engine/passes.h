@@ -70,6 +70,8 @@ class EnginePasses {
   void set_adapter(std::int64_t slot, std::int64_t adapter);
   // Tokens that SamplingRow::penalty of the slot acts on; later ones are added as they are sampled.
   void set_seen(std::int64_t slot, std::span<const std::int32_t> tokens);
+  // Bits of the tokens that the slot's next one is drawn from; empty: all.
+  void set_allowed(std::int64_t slot, std::span<const std::int32_t> words);
 
  private:
   struct Work {
@@ -97,6 +99,8 @@ class EnginePasses {
   Tensor positions_;                      // i32 [slots]
   Tensor rows_;                           // u8 [slots, SamplingRow]
   Tensor seen_;                           // i32 [slots, V / 32]; undefined before the first penalty
+  Tensor allowed_;                        // i32 [slots, V / 32]; undefined before the first grammar
+  std::vector<bool> limited_;             // slots whose row of allowed_ is not of ones
   std::map<Shape, std::int64_t> passes_;  // number of passes of each shape
   std::map<Shape, Work> work_;
   std::int64_t time_ = 0;

@@ -47,7 +47,8 @@ SamplingRow sampling_row(const SamplingOptions& o, std::int64_t position) {
 }
 
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,
-                          const SamplingOptions& options, std::int64_t position) {
+                          const SamplingOptions& options, std::int64_t position,
+                          std::span<const std::int32_t> allowed) {
   QUENCH_CHECK(!logits.empty(), "sample_token: no logits");
   const auto vocabulary = static_cast<std::int64_t>(logits.size());
   const SamplingRow row = sampling_row(options, position);
@@ -67,7 +68,11 @@ std::int32_t sample_token(std::span<const float> logits, std::span<const std::in
                  .rows = rows,
                  .tokens = token,
                  .seen = mask,
-                 .sampled = sampled});
+                 .sampled = sampled,
+                 .allowed = allowed.empty()
+                                ? Tensor()
+                                : Tensor::from_host(const_cast<std::int32_t*>(allowed.data()),
+                                                    {1, static_cast<std::int64_t>(allowed.size())}, DType::i32)});
   const auto& result = *reinterpret_cast<const SampledRow*>(sampled.raw_data());
   if (result.first_nonfinite >= 0) fail_nonfinite_logit(result.first_nonfinite, position);
   return result.token;

@@ -25,10 +25,12 @@ void check_sampling_options(const SamplingOptions& options);
 // The options of the token at `position` of a sequence, prompt included: a draw of (seed, position).
 [[nodiscard]] SamplingRow sampling_row(const SamplingOptions& options, std::int64_t position);
 
-// Next token, as sample_tokens() gives it. `seen`: prompt and generated tokens, for the penalty. Deterministic in
-// (seed, position). Throws as fail_nonfinite_logit for a NaN or infinite logit.
+// Next token, as sample_tokens() gives it. `seen`: prompt and generated tokens, for the penalty. `allowed`: bits of the
+// tokens to draw from; empty: all. Deterministic in (seed, position). Throws as fail_nonfinite_logit for a NaN or
+// infinite logit.
 [[nodiscard]] std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,
-                                        const SamplingOptions& options, std::int64_t position);
+                                        const SamplingOptions& options, std::int64_t position,
+                                        std::span<const std::int32_t> allowed = {});
 
 // Throws nonfinite: NaN or infinite logit of `token` after `position` tokens.
 [[noreturn]] void fail_nonfinite_logit(std::int64_t token, std::int64_t position);

@@ -47,6 +47,14 @@ std::vector<TokenLogprob> most_likely(std::span<const float> logits, const Sampl
 
 }  // namespace
 
+void Sequence::begin_grammar() {
+  if (request.grammar == nullptr) return;
+  matcher = request.grammar->begin(request.stop_tokens);
+  allowed.resize(static_cast<std::size_t>((request.grammar->vocabulary_size() + 31) / 32));
+  QUENCH_CHECK_AS(ErrorCode::bad_config, matcher->find_allowed(allowed),
+                  "no token of the vocabulary begins a text of the grammar");
+}
+
 EngineScheduler::EngineScheduler(const nn::CausalLm& model, const EngineOptions& options)
     : model_(model),
       options_(options),
@@ -67,6 +75,9 @@ void EngineScheduler::cancel(const std::set<std::uint64_t>& requests) {
 }
 
 bool EngineScheduler::step() {
+  // The tokens that a grammar allows next follow from one that the host has not read.
+  if (pending_ && std::ranges::any_of(pending_->rows, [](const auto& row) { return row.first->matcher != nullptr; }))
+    finish(pending_);
   admit();
   make_room();
   std::optional<Pass> next = next_pass();
@@ -116,6 +127,7 @@ void EngineScheduler::fill_slot(const Sequence& s) {
   passes_.set_pages(s.slot, 0, s.pages);
   passes_.set_adapter(s.slot, s.request.adapter);
   if (s.request.sampling.repetition_penalty != 1.0) passes_.set_seen(s.slot, s.tokens);
+  passes_.set_allowed(s.slot, s.allowed);
 }
 
 // Prompts and decoding take turns.
@@ -240,9 +252,40 @@ void EngineScheduler::compact() {
 void EngineScheduler::finish(std::optional<Pass>& pass) {
   if (!pass) return;
   const Pass own = *std::exchange(pass, std::nullopt);
+  std::vector<SequencePtr> with_grammar;
   for (const auto& [sequence, row] : own.rows) {
     --sequence->awaited;
     if (!sequence->ended) accept(sequence, own.result, row);
+    if (!sequence->ended && sequence->matcher != nullptr) with_grammar.push_back(sequence);
+  }
+  follow_grammars(with_grammar);
+}
+
+// The last token of each, and what may come next.
+void EngineScheduler::follow_grammars(std::span<const SequencePtr> sequences) {
+  enum class Next : std::uint8_t { some, none, unknown };
+  std::vector<Next> next(sequences.size(), Next::unknown);
+  std::vector<std::string> errors(sequences.size());
+#pragma omp parallel for schedule(dynamic) if (sequences.size() > 1)
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    Sequence& s = *sequences[i];
+    try {
+      s.matcher->accept(s.tokens.back());
+      next[i] = s.matcher->find_allowed(s.allowed) ? Next::some : Next::none;
+    } catch (const std::exception& error) {
+      errors[i] = error.what();
+    }
+  }
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const SequencePtr& sequence = sequences[i];
+    if (next[i] == Next::some)
+      passes_.set_allowed(sequence->slot, sequence->allowed);
+    else if (next[i] == Next::none && sequence->matcher->is_complete())
+      end(sequence, EndReason::stop_token);
+    else
+      fail(sequence,
+           Error(ErrorCode::failed,
+                 next[i] == Next::none ? "no token of the vocabulary continues the text in its grammar" : errors[i]));
   }
 }
 
@@ -253,10 +296,8 @@ void EngineScheduler::accept(const SequencePtr& sequence, const PassResult& resu
     try {
       fail_nonfinite_logit(sampled.first_nonfinite, std::ssize(s.tokens));
     } catch (const Error& error) {
-      s.result.error = error.what();
-      s.result.code = error.code();
+      return fail(sequence, error);
     }
-    return end(sequence, EndReason::failed);
   }
   SampledToken token{.token = sampled.token, .logprob = result.logprob(row), .top = {}};
   if (s.request.top_logprobs > 0) {
@@ -312,6 +353,12 @@ void EngineScheduler::end(const SequencePtr& sequence, EndReason reason) {
   if (s.first_token != Clock::time_point()) s.result.decode_seconds = seconds(s.first_token, Clock::now());
   if (reason == EndReason::failed) ++counts_.failed;
   if (s.request.on_end) s.request.on_end(std::move(s.result));
+}
+
+void EngineScheduler::fail(const SequencePtr& sequence, const Error& error) {
+  sequence->result.error = error.what();
+  sequence->result.code = error.code();
+  end(sequence, EndReason::failed);
 }
 
 void EngineScheduler::fail_running(const std::string& error) {

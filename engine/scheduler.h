@@ -28,11 +28,15 @@ struct Sequence {
   std::int64_t awaited = 0;    // sampled by passes, not in `tokens` yet
   bool decoding = false;       // the slot has the last token, the only one that is not cached
   bool ended = false;
+  std::unique_ptr<GrammarMatcher> matcher;  // null: any text
+  std::vector<std::int32_t> allowed;        // tokens that may be next, by the matcher
   std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now(), admitted{}, first_token{};
 
   [[nodiscard]] std::int64_t length() const { return std::ssize(tokens) + awaited; }
   [[nodiscard]] std::int64_t left() const { return request.max_new_tokens - (length() - std::ssize(request.prompt)); }
   [[nodiscard]] SamplingRow sampling() const { return sampling_row(request.sampling, length()); }
+  // Sets `matcher` and `allowed`. Throws bad_config where no token begins a text.
+  void begin_grammar();
 };
 using SequencePtr = std::shared_ptr<Sequence>;
 
@@ -67,9 +71,11 @@ class EngineScheduler {
   void compact();
   void finish(std::optional<Pass>& pass);
   void accept(const SequencePtr& sequence, const PassResult& result, std::int64_t row);
+  void follow_grammars(std::span<const SequencePtr> sequences);
   void publish(Sequence& s);
   void leave(Sequence& s);
   void end(const SequencePtr& sequence, EndReason reason);
+  void fail(const SequencePtr& sequence, const Error& error);
 
   const nn::CausalLm& model_;
   EngineOptions options_;

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what building and testing need and is missing, from Debian's packages, and from PyPI into .deps of the source
-# tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), where the CUDA toolkit is the
-# headers of cuDNN's front end, and for the Python module nanobind and NumPy. `wheel`: where Python is older than 3.12,
-# Debian 13's headers for a module of the stable ABI. `cross` is for the preset aarch64: a cross compiler, QEMU's user emulation, and
-# in .deps/aarch64 Debian's arm64 libraries, Apache Arrow, the same headers, and where the toolkit is its runtime for ARM hosts.
+# tree: Apache Arrow for Parquet and Arrow files (headers and libraries of the pyarrow wheel), XGrammar's C++ sources for answers
+# that keep to a JSON schema, where the CUDA toolkit is the headers of cuDNN's front end, and for the Python module nanobind and
+# NumPy. `wheel`: where Python is older than 3.12, Debian 13's headers for a module of the stable ABI. `cross` is for the preset
+# aarch64: a cross compiler, QEMU's user emulation, and in .deps/aarch64 Debian's arm64 libraries, Apache Arrow, XGrammar, the same
+# headers, and where the toolkit is its runtime for ARM hosts.
 # Usage: scripts/setup.sh [build|demo|package|python|wheel|test|cross]   (default: test, which includes all but wheel and cross)
 set -euo pipefail
 what=${1:-test}
-case $what in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case $what in -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 libraries=(nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libgloo-dev libpcre2-dev libsentencepiece-dev
   libxxhash-dev libutf8proc-dev zlib1g-dev libzstd-dev libcurl4-openssl-dev libssl-dev libcpp-httplib-dev)
@@ -30,6 +31,7 @@ esac
 
 deps=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.deps
 arrow=26.0.1  # of pyarrow
+xgrammar=0.2.9
 cuda=
 pip=()  # options of the platform
 if [ "$what" = cross ]; then
@@ -38,7 +40,7 @@ if [ "$what" = cross ]; then
 elif command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
   cuda=1
 fi
-if [ ! -e "$deps/arrow/$arrow" ] || [ -n "$cuda" ]; then
+if [ ! -e "$deps/arrow/$arrow" ] || [ ! -e "$deps/xgrammar/$xgrammar" ] || [ -n "$cuda" ]; then
   python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 fi
 
@@ -184,6 +186,25 @@ if [ ! -e "$deps/arrow/$arrow" ]; then
     touch "$deps/arrow/$arrow"
   else
     echo "warning: without pyarrow the program reads no Parquet and Arrow files" >&2
+  fi
+fi
+
+# C++ sources of the source distribution, which need nothing of Python, and the two header libraries that it carries.
+if [ ! -e "$deps/xgrammar/$xgrammar" ]; then
+  echo "installing: XGrammar $xgrammar (C++ sources)"
+  sources=$scratch/xgrammar
+  mkdir "$sources"
+  if python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary xgrammar --dest "$sources" \
+    "xgrammar==$xgrammar" && tar -xzf "$sources/xgrammar-$xgrammar.tar.gz" -C "$sources" --strip-components=1; then
+    rm -rf "$deps/xgrammar"
+    mkdir -p "$deps/xgrammar/include"
+    cp -r "$sources/cpp" "$sources/LICENSE" "$sources/NOTICE" "$deps/xgrammar/"
+    cp -r "$sources/include/xgrammar" "$sources/3rdparty/dlpack/include/dlpack" "$sources/3rdparty/picojson/picojson.h" \
+      "$deps/xgrammar/include/"
+    rm -rf "$deps/xgrammar/cpp/tvm_ffi"
+    touch "$deps/xgrammar/$xgrammar"
+  else
+    echo "warning: without xgrammar no answer is kept to a JSON schema (response_format, --json-schema)" >&2
   fi
 fi
 

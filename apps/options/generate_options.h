@@ -34,6 +34,8 @@ struct GenerateOptions {
   std::optional<std::int64_t> max_new_tokens;
   GenerationOptions generation;
   std::vector<std::string> stop;  // texts
+  std::string json_schema;        // file
+  std::string regex;
   bool ignore_eos = false;
   bool json = false;
   bool deterministic = false;  // batch_invariant(); for verbs of the engine
@@ -58,7 +60,8 @@ void hint_at_chat(const Tokenizer& tokenizer, std::span<const std::int32_t> prom
 // The model's stop tokens, and with a chat template its end-of-turn token.
 [[nodiscard]] std::vector<std::int64_t> stop_tokens(const Model& loaded, const Tokenizer& tokenizer,
                                                     const ChatPrompt* chat);
-// Sets the stop tokens, unless they are to be ignored. Names settings of generation_config.json that are not used.
+// Sets the stop tokens, unless they are to be ignored, and the grammar of --json-schema or --regex. Names settings of
+// generation_config.json that are not used.
 void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat);
 // Conversation with the system message, if any.
 [[nodiscard]] Conversation begin_conversation(const GenerateOptions& o);

@@ -238,13 +238,16 @@ void run(ServeOptions& o) {
   Engine engine(loaded.model(), o.engine);
   serve::ModelThread model_thread(engine);
   serve::Metrics metrics;
+  const std::vector<std::int64_t> ends = stop_tokens(loaded, *tokenizer, &*chat);
+  serve::AnswerFormats formats(*tokenizer, loaded.config().vocab_size, ends);
   serve::Backend backend{.model = loaded.model(),
                          .tokenizer = *tokenizer,
                          .chat = *chat,
                          .engine = engine,
                          .model_thread = model_thread,
                          .metrics = metrics,
-                         .stop_tokens = stop_tokens(loaded, *tokenizer, &*chat),
+                         .formats = formats,
+                         .stop_tokens = ends,
                          .most_choices = most_choices,
                          .marks_calls = serve::writes_tool_calls(*tokenizer)};
   serve::ServedModels models{.base = served_name(o), .adapters = {}};

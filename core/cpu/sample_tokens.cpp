@@ -10,14 +10,15 @@
 namespace quench {
 namespace {
 
-// A row of logits, with penalties.
+// A row of logits, with penalties, of the allowed tokens.
 class LogitRow {
  public:
-  LogitRow(std::span<const float> logits, const SamplingRow& row, std::int32_t* seen)
+  LogitRow(std::span<const float> logits, const SamplingRow& row, std::int32_t* seen, const std::int32_t* allowed)
       : logits_(logits), row_(row), seen_(row.penalty == 1.0f ? nullptr : seen), values_(logits.begin(), logits.end()) {
     for (std::size_t i = 0; seen_ != nullptr && i < values_.size(); ++i)
-      if ((static_cast<std::uint32_t>(seen_[i / 32]) >> i % 32 & 1u) != 0)
-        values_[i] = penalized_logit(values_[i], row.penalty);
+      if (has_bit(seen_, static_cast<int>(i))) values_[i] = penalized_logit(values_[i], row.penalty);
+    for (std::size_t i = 0; allowed != nullptr && i < values_.size(); ++i)
+      if (!has_bit(allowed, static_cast<int>(i))) values_[i] = kForbiddenLogit;
   }
 
   SampledRow sample() {
@@ -93,8 +94,10 @@ void sample_tokens_cpu(const SampleTokensArgs& args) {
   for (std::int64_t i = 0; i < args.logits.size(0); ++i) {
     const SamplingRow& row = reinterpret_cast<const SamplingRow*>(args.rows.raw_data())[i];
     std::int32_t* seen = args.seen.defined() ? args.seen.data<std::int32_t>() + row.to * args.seen.size(1) : nullptr;
+    const std::int32_t* allowed =
+        args.allowed.defined() ? args.allowed.data<std::int32_t>() + row.to * args.allowed.size(1) : nullptr;
     const SampledRow sampled =
-        LogitRow({args.logits.data<float>() + i * vocabulary, static_cast<std::size_t>(vocabulary)}, row, seen)
+        LogitRow({args.logits.data<float>() + i * vocabulary, static_cast<std::size_t>(vocabulary)}, row, seen, allowed)
             .sample();
     reinterpret_cast<SampledRow*>(args.sampled.raw_data())[i] = sampled;
     args.tokens.data<std::int32_t>()[row.to] = sampled.token;

@@ -56,6 +56,14 @@ namespace detail {
   return result > kMost ? kMost : result < -kMost ? -kMost : result;
 }
 
+// Bit of token i: i % 32 of word i / 32.
+[[nodiscard]] QUENCH_HOST_DEVICE inline bool has_bit(const std::int32_t* words, int i) {
+  return (static_cast<std::uint32_t>(words[i / 32]) >> i % 32 & 1u) != 0;
+}
+
+// Logit that a token which must not be drawn is taken to have: less likely than any finite one of a model.
+inline constexpr float kForbiddenLogit = -3.4028234663852886e38f;
+
 // Least weight of at least share * total; share in [0, 1].
 [[nodiscard]] QUENCH_HOST_DEVICE inline std::uint64_t weight_share(float share, std::uint64_t total) {
   const double least = ceil(static_cast<double>(share) * static_cast<double>(total));

@@ -8,6 +8,7 @@
 #include "python/src/model_handle.h"
 #include "train/generation/answer_text.h"
 #include "train/generation/batch_generator.h"
+#include "train/generation/grammar_vocabulary.h"
 #include "train/generation/warm_up.h"
 
 namespace quench::python {
@@ -150,10 +151,26 @@ nb::object generate_many(const ModelHandle& self, const Request& request, std::v
   return list;
 }
 
+// Grammar of the answers; null without a schema and an expression.
+std::shared_ptr<const Grammar> grammar_of(const ModelHandle& self, nb::handle json_schema,
+                                          const std::optional<std::string>& regex,
+                                          std::vector<std::int64_t> stop_tokens) {
+  if (json_schema.is_none() && !regex) return nullptr;
+  QUENCH_CHECK(json_schema.is_none() || !regex, "json_schema and regex: give one of them");
+  const GrammarSource source =
+      regex ? GrammarSource{.kind = GrammarKind::regex, .text = *regex}
+            : GrammarSource{.kind = GrammarKind::json_schema, .text = to_json(json_schema, "json_schema").dump()};
+  const Tokenizer& tokenizer = self.require_tokenizer(regex ? "regex" : "json_schema");
+  return without_gil([&] {
+    return GrammarCompiler(grammar_vocabulary(tokenizer, self.model->config().vocab_size, std::move(stop_tokens)))
+        .compile(source);
+  });
+}
+
 nb::object generate_text(const ModelHandle& self, nb::handle prompt, std::optional<std::int64_t> max_new_tokens,
                          double temperature, std::int64_t top_k, double top_p, double min_p, double repetition_penalty,
                          std::uint64_t seed, std::vector<std::string> stop, bool ignore_eos, std::int64_t batch_size,
-                         nb::object on_text) {
+                         nb::object on_text, nb::object json_schema, const std::optional<std::string>& regex) {
   Request request{.max_new_tokens = max_new_tokens,
                   .stop = std::move(stop),
                   .ignore_eos = ignore_eos,
@@ -176,10 +193,10 @@ nb::object generate_text(const ModelHandle& self, nb::handle prompt, std::option
     for (const nb::handle item : prompt) prompts.push_back(encoder.encode(item));
   else
     prompts.push_back(encoder.encode(prompt));
-  if (!ignore_eos) {
-    request.options.stop_tokens = self.stop_tokens;
-    if (const auto end = encoder.end_of_turn()) request.options.stop_tokens.push_back(*end);
-  }
+  std::vector<std::int64_t> ends = self.stop_tokens;
+  if (const auto end = encoder.end_of_turn()) ends.push_back(*end);
+  if (!ignore_eos) request.options.stop_tokens = ends;
+  request.options.grammar = grammar_of(self, json_schema, regex, std::move(ends));
   if (prompts.empty()) return nb::list();
   return many ? generate_many(self, request, std::move(prompts)) : generate_one(self, request, std::move(prompts));
 }
@@ -187,25 +204,30 @@ nb::object generate_text(const ModelHandle& self, nb::handle prompt, std::option
 }  // namespace
 
 void bind_generation(nb::class_<ModelHandle>& type) {
-  type.def("generate", generate_text, nb::arg("prompt"), nb::arg("max_new_tokens") = nb::none(), nb::kw_only(),
-           nb::arg("temperature") = 0.0, nb::arg("top_k") = 0, nb::arg("top_p") = 1.0, nb::arg("min_p") = 0.0,
-           nb::arg("repetition_penalty") = 1.0, nb::arg("seed") = 0, nb::arg("stop") = std::vector<std::string>(),
-           nb::arg("ignore_eos") = false, nb::arg("batch_size") = 8, nb::arg("on_text") = nb::none(),
-           "Continues a prompt, or answers a conversation.\n\n"
-           "Args:\n"
-           "  prompt: text; a conversation ``[{\"role\": \"user\", \"content\": \"...\"}]``, put into the chat "
-           "template; token\n"
-           "    ids; or a list of these, which are generated in one batch.\n"
-           "  max_new_tokens: default 128, or to the end of the model's context.\n"
-           "  temperature: 0 is greedy. top_k, top_p, min_p, repetition_penalty, seed: as in Transformers.\n"
-           "  stop: texts that end an answer; they are not part of it.\n"
-           "  ignore_eos: the model's end-of-sequence tokens do not end an answer.\n"
-           "  batch_size: most prompts of a list at a time.\n"
-           "  on_text: called with each piece of text, of a list with the prompt's index before it; False ends the "
-           "answer.\n\n"
-           "Returns: dict, or a list of them: \"text\" (None without a tokenizer), \"tokens\", \"prompt_tokens\", "
-           "\"ended_by\"\n"
-           "(\"stop token\", \"stop text\" or \"length\").");
+  type.def(
+      "generate", generate_text, nb::arg("prompt"), nb::arg("max_new_tokens") = nb::none(), nb::kw_only(),
+      nb::arg("temperature") = 0.0, nb::arg("top_k") = 0, nb::arg("top_p") = 1.0, nb::arg("min_p") = 0.0,
+      nb::arg("repetition_penalty") = 1.0, nb::arg("seed") = 0, nb::arg("stop") = std::vector<std::string>(),
+      nb::arg("ignore_eos") = false, nb::arg("batch_size") = 8, nb::arg("on_text") = nb::none(),
+      nb::arg("json_schema") = nb::none(), nb::arg("regex") = nb::none(),
+      "Continues a prompt, or answers a conversation.\n\n"
+      "Args:\n"
+      "  prompt: text; a conversation ``[{\"role\": \"user\", \"content\": \"...\"}]``, put into the chat "
+      "template; token\n"
+      "    ids; or a list of these, which are generated in one batch.\n"
+      "  max_new_tokens: default 128, or to the end of the model's context.\n"
+      "  temperature: 0 is greedy. top_k, top_p, min_p, repetition_penalty, seed: as in Transformers.\n"
+      "  stop: texts that end an answer; they are not part of it.\n"
+      "  ignore_eos: the model's end-of-sequence tokens do not end an answer.\n"
+      "  batch_size: most prompts of a list at a time.\n"
+      "  on_text: called with each piece of text, of a list with the prompt's index before it; False ends the "
+      "answer.\n"
+      "  json_schema: dict, a JSON schema that answers keep to unless max_new_tokens cuts them off; {} for any JSON. "
+      "regex:\n"
+      "    an expression that they match as a whole.\n\n"
+      "Returns: dict, or a list of them: \"text\" (None without a tokenizer), \"tokens\", \"prompt_tokens\", "
+      "\"ended_by\"\n"
+      "(\"stop token\", \"stop text\" or \"length\").");
 }
 
 }  // namespace quench::python

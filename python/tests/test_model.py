@@ -115,6 +115,15 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(answer["text"], text[: text.index(stop)])
         self.assertEqual(answer["ended_by"], "stop text")
 
+    def test_answers_keep_to_a_schema(self):
+        schema = {"type": "array", "items": {"enum": [1, 20, True]}, "minItems": 2, "maxItems": 3}
+        for answer in self.model.generate(["10 plus", "1 plus"], 100, json_schema=schema, temperature=1.0):
+            self.assertIn(len(json.loads(answer["text"])), (2, 3))
+            self.assertEqual(answer["ended_by"], "stop token")
+        answer = self.model.generate("10 plus", regex="[0-4]{3}x", ignore_eos=True)
+        self.assertRegex(answer["text"], "^[0-4]{3}x$")
+        self.refuses("uniqueItems", lambda: self.model.generate("1", json_schema={"uniqueItems": True}), "bad_config")
+
     def test_callback_can_end_an_answer_and_may_raise(self):
         self.assertEqual(len(self.model.generate("10 plus", 20, ignore_eos=True, on_text=lambda _: False)["tokens"]), 1)
 

@@ -33,6 +33,7 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
                           .max_new_tokens = prompts[i].max_new_tokens,
                           .sampling = options.sampling,
                           .stop_tokens = options.stop_tokens,
+                          .grammar = options.grammar,
                           .on_end = [&, i](const EngineResult& result) {
                             if (result.reason == EndReason::failed && failure.empty()) {
                               failure = result.error;

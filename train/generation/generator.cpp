@@ -55,7 +55,7 @@ class Generation {
 
   GenerationResult run() {
     if (options_.max_new_tokens == 0) return {};
-    if (is_greedy(options_.sampling))
+    if (is_greedy(options_.sampling) && options_.grammar == nullptr)
       greedy();
     else
       sampled();
@@ -88,13 +88,25 @@ class Generation {
     HostCopy logits(prompt_logits());
     (void)logits.get();
     begin_decoding();
+    const std::unique_ptr<GrammarMatcher> matcher =
+        options_.grammar != nullptr ? options_.grammar->begin(options_.stop_tokens) : nullptr;
+    std::vector<std::int32_t> allowed(matcher != nullptr ? static_cast<std::size_t>((logits.get().numel() + 31) / 32)
+                                                         : 0);
     for (std::int64_t left = options_.max_new_tokens - 1; left >= 0; --left) {
+      if (matcher != nullptr && !matcher->find_allowed(allowed)) return end_of_grammar(*matcher);
       const Tensor& row = logits.get();
-      const std::int32_t token = sample_token(std::span(row.data<float>(), static_cast<std::size_t>(row.numel())),
-                                              seen_, options_.sampling, static_cast<std::int64_t>(seen_.size()));
+      const std::int32_t token =
+          sample_token(std::span(row.data<float>(), static_cast<std::size_t>(row.numel())), seen_, options_.sampling,
+                       static_cast<std::int64_t>(seen_.size()), allowed);
       if (!accept(token) || left == 0) return;
+      if (matcher != nullptr) matcher->accept(token);
       logits = HostCopy(decoder_.logits(std::span(&token, 1)));
     }
+  }
+
+  void end_of_grammar(const GrammarMatcher& matcher) {
+    QUENCH_CHECK(matcher.is_complete(), "no token of the vocabulary continues the text in its grammar");
+    result_.stopped = true;
   }
 
   void begin_decoding() {

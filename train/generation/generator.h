@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/grammar/grammar.h"
 #include "engine/sampling.h"
 #include "nn/decoder/causal_lm.h"
 
@@ -17,13 +18,14 @@ class Decoder;
 struct GenerationOptions {
   std::int64_t max_new_tokens = 128;
   SamplingOptions sampling{};
-  std::vector<std::int64_t> stop_tokens{};  // EOS ids
+  std::vector<std::int64_t> stop_tokens{};   // EOS ids
+  std::shared_ptr<const Grammar> grammar{};  // null: any text
 };
 
 // Generated tokens and times.
 struct GenerationResult {
   std::vector<std::int32_t> tokens;  // generated tokens, including the stop token
-  bool stopped = false;              // ended by a stop token, not by max_new_tokens
+  bool stopped = false;              // ended by a stop token or by its grammar, not by max_new_tokens
   double prompt_seconds = 0;
   double decode_seconds = 0;
 };

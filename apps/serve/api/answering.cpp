@@ -27,6 +27,7 @@ Answering::Answering(Backend& backend, ApiRequest request, std::int64_t adapter)
   if (static_cast<std::int64_t>(prompts_.size() * count) > backend_.most_choices)
     throw bad_request("n", "{} prompts times n = {}: the server runs and queues {} answers at most", prompts_.size(),
                       count, backend_.most_choices);
+  grammar_ = backend_.formats.compile(request_.format);
   choices_.reserve(prompts_.size() * count);
   for (const std::vector<std::int32_t>& prompt : prompts_)
     for (std::size_t i = 0; i < count; ++i)
@@ -142,6 +143,7 @@ void Answering::submit_choice(std::size_t choice, std::uint64_t seed) {
   work.sampling.seed = seed;
   work.stop_tokens = stop_tokens_;
   work.adapter = adapter_;
+  work.grammar = grammar_;
   work.top_logprobs = request_.logprobs ? request_.top_logprobs : 0;
   work.on_token = [tokens = tokens_, choice](const SampledToken& token) {
     return tokens->push({.choice = choice, .token = token});

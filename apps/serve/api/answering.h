@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/serve/api/answer_formats.h"
 #include "apps/serve/api/choice.h"
 #include "apps/serve/api/metrics.h"
 #include "apps/serve/api/model_thread.h"
@@ -26,6 +27,7 @@ struct Backend {
   Engine& engine;
   ModelThread& model_thread;
   Metrics& metrics;
+  AnswerFormats& formats;
   std::vector<std::int64_t> stop_tokens;
   std::int64_t most_choices = 0;  // running and waiting
   bool marks_calls = false;       // writes_tool_calls()
@@ -38,7 +40,8 @@ struct ClientGone {};
 
 class Answering {
  public:
-  // Encodes the prompts. `adapter`: as EngineRequest's. Throws ApiError 400 for what can never be answered.
+  // Encodes the prompts and compiles the format. `adapter`: as EngineRequest's. Throws ApiError 400 for what can never
+  // be answered.
   Answering(Backend& backend, ApiRequest request, std::int64_t adapter);
   // Cancels what has not ended.
   ~Answering();
@@ -81,6 +84,7 @@ class Answering {
   ApiRequest request_;
   std::int64_t adapter_;
   std::vector<std::int64_t> stop_tokens_;
+  std::shared_ptr<const Grammar> grammar_;  // null: any text
   std::vector<std::vector<std::int32_t>> prompts_;
   std::vector<Choice> choices_;  // by prompt, request_.choices each
   std::vector<std::pair<std::size_t, Piece>> ready_;

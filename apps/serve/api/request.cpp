@@ -21,6 +21,8 @@ void read_keys(const Json& body, unsigned endpoint, ApiRequest& request) {
   }
   if (request.top_logprobs > 0 && !request.logprobs)
     throw bad_request("top_logprobs", "top_logprobs goes with logprobs: true");
+  if (request.format && request.record.find("tools") != nullptr)
+    throw bad_request("response_format", "an answer in a format calls no tools: leave one of the two out");
   if (request.include_usage && !request.stream)
     throw bad_request("stream_options", "stream_options goes with stream: true");
 }

@@ -12,6 +12,7 @@
 
 #include "core/json/json.h"
 #include "data/text/conversation.h"
+#include "engine/grammar/grammar.h"
 #include "engine/sampling.h"
 
 namespace quench::serve {
@@ -40,7 +41,8 @@ struct ApiRequest {
   std::int64_t choices = 1;  // per prompt
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  bool skip_special = true;  // in the text
+  bool skip_special = true;             // in the text
+  std::optional<GrammarSource> format;  // answer's; none: any text
   bool stream = false, include_usage = false;
   bool logprobs = false;
   std::int64_t top_logprobs = 0;

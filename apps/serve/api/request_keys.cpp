@@ -205,6 +205,59 @@ void read_top_logprobs(const Json& value, const RequestKey& key, ApiRequest& req
   request.top_logprobs = integer(value, key, 0, kMostTopLogprobs);
 }
 
+void set_format(GrammarSource format, const RequestKey& key, ApiRequest& request) {
+  if (request.format)
+    throw bad_request(key.name, "response_format and structured_outputs both name a format: give one of them");
+  request.format = std::move(format);
+}
+
+// A schema is an object, or true.
+GrammarSource schema_format(const Json* schema, const RequestKey& key, std::string_view place) {
+  if (schema == nullptr || !(schema->is_object() || *schema == Json(true)))
+    throw bad_request(key.name, "\"{}\" is {}, expected a JSON schema", place,
+                      schema == nullptr ? "missing" : schema->type_name());
+  return {.kind = GrammarKind::json_schema, .text = schema->dump()};
+}
+
+void read_response_format(const Json& value, const RequestKey& key, ApiRequest& request) {
+  if (!value.is_object()) refuse_type(value, key, "object");
+  const Json* type = value.find("type");
+  const std::string name = type != nullptr && type->is_string() ? type->as_string() : "";
+  for (const auto& [member, unused] : value.as_object())
+    if (member != "type" && !(member == "json_schema" && name == "json_schema"))
+      throw bad_request(key.name, "unknown key \"response_format.{}\"", member);
+  if (name == "text") return;
+  if (name == "json_object") return set_format({.kind = GrammarKind::json_object}, key, request);
+  if (name != "json_schema")
+    throw bad_request(key.name, "\"response_format.type\" is {}, expected \"text\", \"json_object\" or \"json_schema\"",
+                      type == nullptr ? "missing" : shorten_utf8(type->dump(), 200));
+  const Json* form = value.find("json_schema");
+  if (form == nullptr || !form->is_object())
+    throw bad_request(key.name, "\"response_format.json_schema\" is {}, expected an object with \"schema\"",
+                      form == nullptr ? "missing" : form->type_name());
+  for (const auto& [member, unused] : form->as_object())
+    if (member != "name" && member != "description" && member != "strict" && member != "schema")
+      throw bad_request(key.name, "unknown key \"response_format.json_schema.{}\"", member);
+  set_format(schema_format(form->find("schema"), key, "response_format.json_schema.schema"), key, request);
+}
+
+// As vLLM's.
+void read_structured_outputs(const Json& value, const RequestKey& key, ApiRequest& request) {
+  if (!value.is_object()) refuse_type(value, key, "object");
+  for (const auto& [member, form] : value.as_object()) {
+    if (form.is_null()) continue;
+    if (member == "json") {
+      set_format(schema_format(&form, key, "structured_outputs.json"), key, request);
+    } else if (member == "regex") {
+      if (!form.is_string())
+        throw bad_request(key.name, "\"structured_outputs.regex\" is {}, expected string", form.type_name());
+      set_format({.kind = GrammarKind::regex, .text = form.as_string()}, key, request);
+    } else {
+      throw bad_request(key.name, "unknown key \"structured_outputs.{}\", expected \"json\" or \"regex\"", member);
+    }
+  }
+}
+
 void ignore(const Json&, const RequestKey&, ApiRequest&) {}
 
 void require_neutral(const Json& value, const RequestKey& key, ApiRequest&) {
@@ -240,6 +293,8 @@ constexpr RequestKey kKeys[] = {
     {"logprobs", kOfChat, read_chat_logprobs},
     {"logprobs", kOfCompletions, read_completion_logprobs},
     {"top_logprobs", kOfChat, read_top_logprobs},
+    {"response_format", kOfBoth, read_response_format},
+    {"structured_outputs", kOfBoth, read_structured_outputs},
     {"user", kOfBoth, ignore},
     {"store", kOfChat, ignore},
     {"metadata", kOfChat, ignore},
@@ -249,7 +304,6 @@ constexpr RequestKey kKeys[] = {
     {"frequency_penalty", kOfBoth, require_neutral, "0"},
     {"presence_penalty", kOfBoth, require_neutral, "0"},
     {"logit_bias", kOfBoth, require_neutral, "{}"},
-    {"response_format", kOfBoth, require_neutral, R"({"type": "text"})"},
     {"modalities", kOfChat, require_neutral, R"(["text"])"},
     {"suffix", kOfCompletions, require_neutral, R"("")"},
 };

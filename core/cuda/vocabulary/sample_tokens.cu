@@ -32,10 +32,11 @@ struct Params {
   const float* logits;
   const SamplingRow* rows;
   std::int32_t* tokens;
-  std::int32_t* seen;  // optional
+  std::int32_t* seen;           // optional
+  const std::int32_t* allowed;  // optional
   SampledRow* sampled;
   Part* parts;  // [rows, part_count]
-  int vocabulary, seen_words, part_count;
+  int vocabulary, seen_words, allowed_words, part_count;
 };
 
 // Tokens with larger keys, and the first `ties` of those with this one.
@@ -56,17 +57,18 @@ struct LargerWeight {
   __device__ Weight operator()(Weight a, Weight b) const { return max(a, b); }
 };
 
-// A row with its penalties.
+// A row with its penalties, of the allowed tokens.
 struct Row {
   const float* logits;
-  const std::int32_t* seen;  // null: no penalty
+  const std::int32_t* seen;     // null: no penalty
+  const std::int32_t* allowed;  // null: all
   int count;
   float penalty;
 
   [[nodiscard]] __device__ float operator[](int i) const {
     const float logit = logits[i];
-    const bool met = seen != nullptr && (static_cast<std::uint32_t>(seen[i / 32]) >> i % 32 & 1u) != 0;
-    return met ? penalized_logit(logit, penalty) : logit;
+    if (allowed != nullptr && !has_bit(allowed, i)) return kForbiddenLogit;
+    return seen != nullptr && has_bit(seen, i) ? penalized_logit(logit, penalty) : logit;
   }
 };
 
@@ -251,7 +253,9 @@ __device__ void draw_token(Scratch& scratch, const Draw& draw, std::uint64_t uni
 __device__ Row row_of(const Params& p, const SamplingRow& options) {
   const bool penalizes = p.seen != nullptr && options.penalty != 1.0f;
   return {p.logits + std::int64_t{blockIdx.x} * p.vocabulary,
-          penalizes ? p.seen + std::int64_t{options.to} * p.seen_words : nullptr, p.vocabulary, options.penalty};
+          penalizes ? p.seen + std::int64_t{options.to} * p.seen_words : nullptr,
+          p.allowed != nullptr ? p.allowed + std::int64_t{options.to} * p.allowed_words : nullptr, p.vocabulary,
+          options.penalty};
 }
 
 // Grid: rows, parts.
@@ -271,7 +275,8 @@ __global__ __launch_bounds__(kPartThreads) void find_maxima_kernel(const __grid_
     const float logit = row.logits[i];
     if (!isfinite(logit)) nonfinite = min(nonfinite, static_cast<unsigned>(i));
     highest = fmaxf(highest, logit);
-    best = max(best, Weight{logit_key(row.seen != nullptr ? row[i] : logit)} << 32 | ~static_cast<unsigned>(i));
+    const bool changes = row.seen != nullptr || row.allowed != nullptr;
+    best = max(best, Weight{logit_key(changes ? row[i] : logit)} << 32 | ~static_cast<unsigned>(i));
   }
   nonfinite = block_reduce<kPartThreads>(nonfinite, kEvery, indices, Smaller());
   highest = block_reduce<kPartThreads>(highest, -INFINITY, maxima, Max());
@@ -372,7 +377,8 @@ __global__ __launch_bounds__(kThreads) void choose_tokens_kernel(const __grid_co
 }
 
 void sample_tokens_cuda(const SampleTokensArgs& args) {
-  const OpLaunch launch("sample_tokens", {&args.logits, &args.rows, &args.tokens, &args.seen, &args.sampled});
+  const OpLaunch launch("sample_tokens",
+                        {&args.logits, &args.rows, &args.tokens, &args.seen, &args.sampled, &args.allowed});
   const std::int64_t rows = args.logits.size(0), vocabulary = args.logits.size(1);
   const std::int64_t part_count = (vocabulary + kPartSize - 1) / kPartSize;
   const MemoryScope scope(MemoryCategory::workspace);
@@ -382,10 +388,12 @@ void sample_tokens_cuda(const SampleTokensArgs& args) {
                       .rows = reinterpret_cast<const SamplingRow*>(args.rows.raw_data()),
                       .tokens = args.tokens.data<std::int32_t>(),
                       .seen = args.seen.defined() ? args.seen.data<std::int32_t>() : nullptr,
+                      .allowed = args.allowed.defined() ? args.allowed.data<std::int32_t>() : nullptr,
                       .sampled = reinterpret_cast<SampledRow*>(args.sampled.raw_data()),
                       .parts = reinterpret_cast<Part*>(parts.raw_data()),
                       .vocabulary = static_cast<int>(vocabulary),
                       .seen_words = args.seen.defined() ? static_cast<int>(args.seen.size(1)) : 0,
+                      .allowed_words = args.allowed.defined() ? static_cast<int>(args.allowed.size(1)) : 0,
                       .part_count = static_cast<int>(part_count)};
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(part_count));
   launch.early(rows, find_maxima_kernel, grid, kPartThreads, 0, params);

@@ -28,13 +28,15 @@ void sample_tokens(const SampleTokensArgs& args) {
   check_contiguous(op, "sampled", args.sampled);
   check_tensor(op, "tokens", args.tokens, {-1}, DType::i32);
   check_contiguous(op, "tokens", args.tokens);
-  if (args.seen.defined()) {
-    check_tensor(op, "seen", args.seen, {args.tokens.size(0), -1}, DType::i32);
-    check_contiguous(op, "seen", args.seen);
-    QUENCH_CHECK(args.seen.size(1) * 32 >= vocabulary, "{}: seen is {}, of {} tokens", op, args.seen.describe(),
-                 vocabulary);
-  }
-  check_same_device(op, {&args.logits, &args.rows, &args.tokens, &args.seen, &args.sampled});
+  const auto check_bits = [&](std::string_view name, const Tensor& bits) {
+    if (!bits.defined()) return;
+    check_tensor(op, name, bits, {args.tokens.size(0), -1}, DType::i32);
+    check_contiguous(op, name, bits);
+    QUENCH_CHECK(bits.size(1) * 32 >= vocabulary, "{}: {} is {}, of {} tokens", op, name, bits.describe(), vocabulary);
+  };
+  check_bits("seen", args.seen);
+  check_bits("allowed", args.allowed);
+  check_same_device(op, {&args.logits, &args.rows, &args.tokens, &args.seen, &args.sampled, &args.allowed});
   if (rows > 0) sample_tokens_slot(args.logits.device().type, args);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Token sampling, one token for each row of logits: repetition penalty, temperature, top-k, top-p, min-p, draw, in
-// Transformers' order. All devices give the same tokens, bit for bit (core/number/sampling_weight.h); a row's token
-// depends on that row alone.
+// Transformers' order, among the allowed tokens of a row. All devices give the same tokens, bit for bit
+// (core/number/sampling_weight.h); a row's token depends on that row alone.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -14,7 +14,7 @@ struct SamplingRow {
   float min_p = 0;            // drop tokens below this part of the largest probability
   float penalty = 1;          // divides positive logits of seen tokens, multiplies their others
   std::int32_t top_k = 0;     // keep so many; 0: all
-  std::int32_t to = 0;        // element of `tokens`, row of `seen`
+  std::int32_t to = 0;        // element of `tokens`, row of `seen` and `allowed`
   std::uint64_t uniform = 0;  // uniform draw, in units of 2^-64
 };
 static_assert(sizeof(SamplingRow) == 32);
@@ -35,6 +35,9 @@ struct SampleTokensArgs {
   Tensor tokens;   // out, i32 [S]: element `to` of each row, distinct; others unchanged
   Tensor seen{};   // i32 [S, at least V / 32], optional: bits of seen tokens, in and out; without: no penalty
   Tensor sampled;  // out, u8 [B, 24]: SampledRow
+  // i32 [S, at least V / 32], optional: bits of the tokens that may be drawn, at least one a row. SampledRow is about
+  // all tokens nevertheless: its probability is the model's.
+  Tensor allowed{};
 };
 
 extern constinit KernelSlot<SampleTokensArgs> sample_tokens_slot;

@@ -87,7 +87,6 @@ TEST(ServeRequest, WhatCannotBeDoneIsRefusedByName) {
   EXPECT_THAT(chat_error(R"(, "frequency_penalty": 0.5)"), HasSubstr("400 frequency_penalty "));
   EXPECT_THAT(chat_error(R"(, "presence_penalty": -1)"), HasSubstr("400 presence_penalty "));
   EXPECT_THAT(chat_error(R"(, "logit_bias": {"5": 1})"), HasSubstr("400 logit_bias "));
-  EXPECT_THAT(chat_error(R"(, "response_format": {"type": "json_object"})"), HasSubstr("400 response_format "));
   EXPECT_THAT(chat_error(R"(, "tool_choice": "required", "tools": [{"function": {"name": "f"}}])"),
               HasSubstr("400 tool_choice "));
   EXPECT_THAT(chat_error(R"(, "mirostat": 2)"), HasSubstr("400 mirostat unknown key"));
@@ -95,6 +94,28 @@ TEST(ServeRequest, WhatCannotBeDoneIsRefusedByName) {
   EXPECT_THAT(completion_error(R"(, "messages": [])"), HasSubstr("400 messages unknown key"));
   EXPECT_THAT(completion_error(R"(, "best_of": 4)"), HasSubstr("400 best_of "));
   EXPECT_EQ(completion_error(R"(, "best_of": 2, "n": 2, "suffix": "")"), "no error");
+}
+
+TEST(ServeRequest, FormatsOfTheAnswerAreRead) {
+  EXPECT_FALSE(chat(R"(, "response_format": {"type": "text"})").format);
+  EXPECT_EQ(chat(R"(, "response_format": {"type": "json_object"})").format->kind, GrammarKind::json_object);
+  const ApiRequest schema = chat(R"(, "response_format": {"type": "json_schema", "json_schema": {"name": "n",
+      "strict": true, "schema": {"type": "integer"}}})");
+  EXPECT_EQ(schema.format->kind, GrammarKind::json_schema);
+  EXPECT_EQ(Json::parse(schema.format->text), Json::parse(R"({"type": "integer"})"));
+  EXPECT_EQ(completion(R"(, "structured_outputs": {"regex": "a+", "json": null})").format->kind, GrammarKind::regex);
+  EXPECT_EQ(completion(R"(, "structured_outputs": {"json": {}})").format->kind, GrammarKind::json_schema);
+  for (const char* bad :
+       {R"("json_object")", R"({})", R"({"type": "xml"})", R"({"type": "json_schema"})",
+        R"({"type": "json_object", "a": 1})", R"({"type": "json_schema", "json_schema": {"name": "n"}})",
+        R"({"type": "json_schema", "json_schema": {"schema": "text"}})",
+        R"({"type": "json_schema", "json_schema": {"schema": {}, "more": 1}})"})
+    EXPECT_THAT(chat_error(fmt::format(R"(, "response_format": {})", bad)), HasSubstr("400 response_format ")) << bad;
+  EXPECT_THAT(chat_error(R"(, "structured_outputs": {"grammar": "root ::= x"})"), HasSubstr("400 structured_outputs "));
+  EXPECT_THAT(chat_error(R"(, "structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"})"),
+              HasSubstr("give one of them"));
+  EXPECT_THAT(chat_error(R"(, "response_format": {"type": "json_object"}, "tools": [{"function": {"name": "f"}}])"),
+              HasSubstr("400 response_format "));
 }
 
 TEST(ServeRequest, ValuesOutOfRangeNameTheirKey) {

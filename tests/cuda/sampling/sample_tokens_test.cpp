@@ -13,8 +13,9 @@ TEST(CudaSampleTokens, HasTheBitsOfTheCpu) {
   for (int trial = 0; trial < 200; ++trial) {
     const SamplingProblem p = random_sampling(random);
     SamplingProblem gpu = p;
-    for (Tensor SamplingProblem::*member : {&SamplingProblem::logits, &SamplingProblem::rows, &SamplingProblem::tokens,
-                                            &SamplingProblem::seen, &SamplingProblem::sampled})
+    for (Tensor SamplingProblem::*member :
+         {&SamplingProblem::logits, &SamplingProblem::rows, &SamplingProblem::tokens, &SamplingProblem::seen,
+          &SamplingProblem::sampled, &SamplingProblem::allowed})
       gpu.*member = on_gpu(p.*member);
     sample_tokens(gpu.args());
     sample_tokens(p.args());

@@ -49,6 +49,33 @@ TEST(SampleTokens, LogprobIsLogSoftmaxWhateverTheOptions) {
   }
 }
 
+TEST(SampleTokens, ForbiddenTokensAreNeverDrawnAndCountInTheProbability) {
+  Generator random(3);
+  const Tensor logits = random.normal({1, 200}, DType::f32, 3);
+  double sum = 0;
+  for (std::int64_t j = 0; j < 200; ++j) sum += std::exp(static_cast<double>(logits.data<float>()[j]));
+  for (int trial = 0; trial < 300; ++trial) {
+    SamplingProblem p = make_sampling(logits, trial % 2 == 0);
+    p.allowed = testing::random_allowed(random, 1, 200);
+    p.row(0).scale = trial % 3 == 0 ? 0 : kLog2E;
+    p.row(0).top_k = trial % 5 == 0 ? 3 : 0;
+    p.row(0).top_p = trial % 7 == 0 ? 0.5f : 1;
+    p.row(0).penalty = 1.5f;
+    p.row(0).uniform = static_cast<std::uint64_t>(random.below(std::int64_t{1} << 62)) * 4;
+    sample_tokens(p.args());
+    const std::int32_t token = p.result(0).token;
+    const auto* words = p.allowed.data<std::int32_t>();
+    EXPECT_NE(static_cast<std::uint32_t>(words[token / 32]) >> token % 32 & 1u, 0u) << trial;
+    EXPECT_NEAR(logprob_of(p.result(0)), static_cast<double>(logits.data<float>()[token]) - std::log(sum), 2e-6);
+    if (p.row(0).scale != 0 || p.seen.defined()) continue;
+    for (std::int64_t j = 0; j < 200; ++j) {
+      if ((static_cast<std::uint32_t>(words[j / 32]) >> j % 32 & 1u) != 0) {
+        EXPECT_LE(logits.data<float>()[j], logits.data<float>()[token]) << trial;
+      }
+    }
+  }
+}
+
 TEST(SampleTokens, TheDrawWalksTheKeptTokensInTheirOrder) {
   const std::vector<float> logits{0, 3, 3, 1, 3};
   const auto drawn = [&](SamplingRow row, double at) {

@@ -9,10 +9,10 @@
 namespace quench::testing {
 
 struct SamplingProblem {
-  Tensor logits, rows, tokens, seen, sampled;
+  Tensor logits, rows, tokens, seen, sampled, allowed{};
 
   [[nodiscard]] SampleTokensArgs args() const {
-    return {.logits = logits, .rows = rows, .tokens = tokens, .seen = seen, .sampled = sampled};
+    return {.logits = logits, .rows = rows, .tokens = tokens, .seen = seen, .sampled = sampled, .allowed = allowed};
   }
   [[nodiscard]] SamplingRow& row(std::int64_t i) const { return reinterpret_cast<SamplingRow*>(rows.raw_data())[i]; }
   [[nodiscard]] const SampledRow& result(std::int64_t i) const {
@@ -32,7 +32,22 @@ inline SamplingProblem make_sampling(const Tensor& logits, bool with_seen) {
   return p;
 }
 
-// Random options and logits: some rows with many equal logits, extreme ranges, penalties.
+// Bits of allowed tokens, at least one a row; a word more than they need.
+inline Tensor random_allowed(Generator& random, std::int64_t count, std::int64_t vocabulary) {
+  const std::int64_t words = (vocabulary + 31) / 32 + 1;
+  const Tensor allowed = Tensor::zeros({count, words}, DType::i32);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int32_t* const row = allowed.data<std::int32_t>() + i * words;
+    const std::int64_t ones = random.below(3);  // none, some, all
+    for (std::int64_t j = 0; j < words && ones > 0; ++j)
+      row[j] = ones == 2 ? -1 : static_cast<std::int32_t>(random.below(std::int64_t{1} << 32));
+    const std::int64_t token = random.below(vocabulary);
+    row[token / 32] = static_cast<std::int32_t>(static_cast<std::uint32_t>(row[token / 32]) | 1u << token % 32);
+  }
+  return allowed;
+}
+
+// Random options and logits: some rows with many equal logits, extreme ranges, penalties, few allowed tokens.
 inline SamplingProblem random_sampling(Generator& random) {
   const std::int64_t count = random.between(1, 6),
                      vocabulary = random.coin() ? random.between(1, 300) : random.between(1000, 60000);
@@ -45,6 +60,7 @@ inline SamplingProblem random_sampling(Generator& random) {
       }
   if (random.below(10) == 0) set_element(logits, random.below(logits.numel()), random.coin() ? std::nan("") : INFINITY);
   SamplingProblem p = make_sampling(logits, random.coin());
+  if (random.coin()) p.allowed = random_allowed(random, count, vocabulary);
   for (std::int64_t i = 0; i < count; ++i) {
     SamplingRow& row = p.row(i);
     if (random.below(5) > 0) row.scale = std::numbers::log2e_v<float> / static_cast<float>(random.between(1, 30)) * 10;

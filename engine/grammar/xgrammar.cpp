@@ -1,0 +1,164 @@
+// Grammars by XGrammar (Apache-2.0; Dong et al., 2024, arXiv:2411.15100).
+
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/system/check.h"
+#include "engine/grammar/grammar.h"
+
+namespace quench {
+namespace {
+
+// First warning of the library while a grammar is compiled by this thread: a rule that it leaves out.
+thread_local std::optional<std::string>* open_warning = nullptr;
+
+// Scope of warnings.
+class WarningScope {
+ public:
+  WarningScope() { open_warning = &warning_; }
+  ~WarningScope() { open_warning = nullptr; }
+  WarningScope(const WarningScope&) = delete;
+  WarningScope& operator=(const WarningScope&) = delete;
+
+  [[nodiscard]] const std::optional<std::string>& warning() const noexcept { return warning_; }
+
+ private:
+  std::optional<std::string> warning_;
+};
+
+// The library's exceptions, and those of its JSON parser, as errors.
+template <class Work>
+auto with_errors(ErrorCode code, const Work& work) {
+  try {
+    return work();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(code, error.what());
+  }
+}
+
+class Matcher final : public GrammarMatcher {
+ public:
+  Matcher(const xgrammar::CompiledGrammar& grammar, const std::vector<int>& stop_tokens)
+      : matcher_(grammar, stop_tokens.empty() ? std::nullopt : std::optional(stop_tokens)),
+        vocabulary_(grammar.GetTokenizerInfo().GetVocabSize()),
+        ends_(!stop_tokens.empty()) {}
+
+  void accept(std::int32_t token) override {
+    const bool accepted = with_errors(ErrorCode::failed, [&] { return matcher_.AcceptToken(token); });
+    QUENCH_CHECK_AS(ErrorCode::failed, accepted, "token {} does not follow the text in its grammar", token);
+  }
+
+  bool find_allowed(std::span<std::int32_t> words) override {
+    const auto count = static_cast<std::int64_t>(words.size());
+    QUENCH_CHECK(count == (vocabulary_ + 31) / 32, "find_allowed: {} words for {} tokens", count, vocabulary_);
+    std::int64_t shape = count;
+    DLTensor tensor{.data = words.data(),
+                    .device = {kDLCPU, 0},
+                    .ndim = 1,
+                    .dtype = {kDLInt, 32, 1},
+                    .shape = &shape,
+                    .strides = nullptr,
+                    .byte_offset = 0};
+    with_errors(ErrorCode::failed, [&] { return matcher_.FillNextTokenBitmask(&tensor); });
+    if (!ends_)
+      for (const int token : matcher_.GetStopTokenIds())
+        words[static_cast<std::size_t>(token / 32)] &= static_cast<std::int32_t>(~(1u << token % 32));
+    if (const int rest = vocabulary_ % 32; rest != 0)
+      words.back() = static_cast<std::int32_t>(static_cast<std::uint32_t>(words.back()) & ((1u << rest) - 1));
+    return std::ranges::any_of(words, [](std::int32_t word) { return word != 0; });
+  }
+
+  bool is_complete() const override { return matcher_.IsCompleted(); }
+
+ private:
+  xgrammar::GrammarMatcher matcher_;
+  int vocabulary_;
+  bool ends_;  // has stop tokens; the library takes no empty list and uses the vocabulary's
+};
+
+class Compiled final : public Grammar {
+ public:
+  explicit Compiled(xgrammar::CompiledGrammar grammar) : grammar_(std::move(grammar)) {}
+
+  std::unique_ptr<GrammarMatcher> begin(std::span<const std::int64_t> stop_tokens) const override {
+    std::vector<int> tokens;
+    for (const std::int64_t token : stop_tokens)
+      if (token >= 0 && token < vocabulary_size()) tokens.push_back(static_cast<int>(token));
+    return with_errors(ErrorCode::failed, [&] { return std::make_unique<Matcher>(grammar_, tokens); });
+  }
+  std::int64_t vocabulary_size() const override { return grammar_.GetTokenizerInfo().GetVocabSize(); }
+
+ private:
+  xgrammar::CompiledGrammar grammar_;
+};
+
+class Library final : public GrammarLibrary {
+ public:
+  explicit Library(const GrammarVocabulary& vocabulary)
+      : tokens_(vocabulary.texts, xgrammar::VocabType::RAW, static_cast<int>(vocabulary.texts.size()),
+                std::vector<std::int32_t>(vocabulary.stop_tokens.begin(), vocabulary.stop_tokens.end())),
+        compiler_(tokens_, /*max_threads=*/1, /*cache_enabled=*/false) {}
+
+  std::shared_ptr<const Grammar> compile(const GrammarSource& source) const override {
+    const WarningScope scope;
+    auto grammar = with_errors(ErrorCode::bad_config, [&] { return compiled(source); });
+    if (scope.warning()) QUENCH_FAIL(ErrorCode::bad_config, "an answer cannot be kept to it: {}", *scope.warning());
+    return std::make_shared<Compiled>(std::move(grammar));
+  }
+
+ private:
+  // White space between the parts of JSON; without a bound, models that prefer it never end.
+  static constexpr int kMostSpaces = 32;
+
+  [[nodiscard]] xgrammar::CompiledGrammar compiled(const GrammarSource& source) const {
+    const auto of_schema = [&](const std::string& schema) {
+      return compiler_.CompileJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
+                                         /*strict_mode=*/true, kMostSpaces);
+    };
+    switch (source.kind) {
+      case GrammarKind::json: return of_schema("{}");
+      case GrammarKind::json_object: return of_schema(R"({"type": "object", "additionalProperties": true})");
+      case GrammarKind::json_schema: return of_schema(source.text);
+      case GrammarKind::regex: break;
+    }
+    return compiler_.CompileRegex(source.text);
+  }
+
+  xgrammar::TokenizerInfo tokens_;
+  mutable xgrammar::GrammarCompiler compiler_;  // without a cache it has no state
+};
+
+[[maybe_unused]] const bool registered = [] {
+  open_grammar_library = [](const GrammarVocabulary& vocabulary) -> std::unique_ptr<GrammarLibrary> {
+    return std::make_unique<Library>(vocabulary);
+  };
+  return true;
+}();
+
+}  // namespace
+}  // namespace quench
+
+// The library calls these in place of its own log (XGRAMMAR_LOG_CUSTOMIZE).
+namespace xgrammar {
+
+[[noreturn]] void LogFatalImpl(const std::string& file, int line, const std::string& message);
+void LogMessageImpl(const std::string& file, int line, int level, const std::string& message);
+
+void LogFatalImpl(const std::string& /*file*/, int /*line*/, const std::string& message) {
+  throw std::runtime_error(message);
+}
+
+void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level, const std::string& message) {
+  constexpr int kWarning = 2;
+  if (level >= kWarning && quench::open_warning != nullptr && !quench::open_warning->has_value())
+    *quench::open_warning = message;
+}
+
+}  // namespace xgrammar
