@@ -73,27 +73,25 @@ TEST_F(GrammarEngine, AnswersKeepToTheirSchemasAndOthersDoNotNotice) {
 }
 
 TEST_F(GrammarEngine, APreemptedRequestContinuesWhereItWas) {
-  const auto numbers = schema(R"({"type": "array", "items": {"type": "integer", "minimum": 1000, "maximum": 9999},
-                                  "minItems": 9, "maxItems": 9})");
+  const auto letters = compiler_->compile({GrammarKind::regex, "([a-e][0-9]){40}"});
   std::vector<EngineRequest> requests;
   for (std::int64_t i = 0; i < 6; ++i)
     requests.push_back({.prompt = text(20 + i, i),
-                        .max_new_tokens = i % 3 == 2 ? 90 : 300,
+                        .max_new_tokens = 90,
                         .sampling = {.temperature = 0.5, .repetition_penalty = 1.1, .seed = 9},
                         .stop_tokens = {0},
-                        .grammar = i % 3 == 2 ? nullptr : numbers});
+                        .grammar = i % 3 == 2 ? nullptr : letters});
   Engine wide(model_.lm, {.max_sequences = 6, .cache_tokens = 4000});
   const std::vector<EngineResult> expected = run_all(wide, requests);
   EXPECT_EQ(wide.stats().preempted, 0);
-  Engine narrow(model_.lm, {.max_sequences = 6, .cache_tokens = 21 * nn::kPageTokens});
+  Engine narrow(model_.lm, {.max_sequences = 6, .cache_tokens = 8 * nn::kPageTokens});
   const std::vector<EngineResult> results = run_all(narrow, requests);
   EXPECT_GT(narrow.stats().preempted, 0);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(results[i].tokens, expected[i].tokens) << i;
     if (requests[i].grammar == nullptr) continue;
     EXPECT_EQ(results[i].reason, EndReason::stop_token) << i << results[i].error;
-    const Json json = Json::parse(text_of(vocabulary_, results[i].tokens));
-    EXPECT_EQ(json.as_array().size(), 9u);
+    EXPECT_EQ(text_of(vocabulary_, results[i].tokens).size(), 80u);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "core/json/json.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/core/ops/op_testing.h"
+#include "tests/testing.h"
 #include "train/generation/grammar_vocabulary.h"
 #include "train/objectives/grpo/rewards/json_schema.h"
 
