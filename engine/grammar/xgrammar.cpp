@@ -99,12 +99,27 @@ class Compiled final : public Grammar {
   xgrammar::CompiledGrammar grammar_;
 };
 
+xgrammar::GrammarCompiler compiler_for(const std::vector<std::string>& texts,
+                                       const std::vector<std::int64_t>& stop_tokens) {
+  return {xgrammar::TokenizerInfo(texts, xgrammar::VocabType::RAW, static_cast<int>(texts.size()),
+                                  std::vector<std::int32_t>(stop_tokens.begin(), stop_tokens.end())),
+          /*max_threads=*/1, /*cache_enabled=*/false};
+}
+
+// Texts without control characters other than line breaks. The library takes them within strings of limited length,
+// where JSON has none, and elsewhere only tabs are lost, as white space.
+std::vector<std::string> json_texts(std::vector<std::string> texts) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\n'; };
+  for (std::string& text : texts)
+    if (std::ranges::any_of(text, is_control)) text.clear();
+  return texts;
+}
+
 class Library final : public GrammarLibrary {
  public:
   explicit Library(const GrammarVocabulary& vocabulary)
-      : tokens_(vocabulary.texts, xgrammar::VocabType::RAW, static_cast<int>(vocabulary.texts.size()),
-                std::vector<std::int32_t>(vocabulary.stop_tokens.begin(), vocabulary.stop_tokens.end())),
-        compiler_(tokens_, /*max_threads=*/1, /*cache_enabled=*/false) {}
+      : text_compiler_(compiler_for(vocabulary.texts, vocabulary.stop_tokens)),
+        json_compiler_(compiler_for(json_texts(vocabulary.texts), vocabulary.stop_tokens)) {}
 
   std::shared_ptr<const Grammar> compile(const GrammarSource& source) const override {
     const WarningScope scope;
@@ -119,8 +134,8 @@ class Library final : public GrammarLibrary {
 
   [[nodiscard]] xgrammar::CompiledGrammar compiled(const GrammarSource& source) const {
     const auto of_schema = [&](const std::string& schema) {
-      return compiler_.CompileJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
-                                         /*strict_mode=*/true, kMostSpaces);
+      return json_compiler_.CompileJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
+                                              /*strict_mode=*/true, kMostSpaces);
     };
     switch (source.kind) {
       case GrammarKind::json: return of_schema("{}");
@@ -128,11 +143,10 @@ class Library final : public GrammarLibrary {
       case GrammarKind::json_schema: return of_schema(source.text);
       case GrammarKind::regex: break;
     }
-    return compiler_.CompileRegex(source.text);
+    return text_compiler_.CompileRegex(source.text);
   }
 
-  xgrammar::TokenizerInfo tokens_;
-  mutable xgrammar::GrammarCompiler compiler_;  // without a cache it has no state
+  mutable xgrammar::GrammarCompiler text_compiler_, json_compiler_;  // without caches they have no state
 };
 
 [[maybe_unused]] const bool registered = [] {

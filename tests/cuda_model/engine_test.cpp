@@ -2,6 +2,7 @@
 
 #include "tests/cuda/gpu.h"
 #include "tests/engine/engine_testing.h"
+#include "tests/engine/grammar_testing.h"
 
 namespace quench {
 namespace {
@@ -52,6 +53,44 @@ TEST(CudaEngine, HeadsThatNoDecodeKernelTakesAreGathered) {
   const std::vector<EngineRequest> all = requests();
   const std::vector<EngineResult> results = run_all(engine, all);
   for (std::size_t i = 0; i < results.size(); ++i) expect_answer(results[i], expected_answer(cpu.lm, all[i]), 1e-3);
+}
+
+// Passes with grammars do not run ahead; their graphs are captured anew for the allowed tokens.
+TEST(CudaEngine, AnswersWithGrammarsAreThoseOfTheCpu) {
+  if (testing::without_library()) GTEST_SKIP() << "built without XGrammar";
+  const GrammarVocabulary vocabulary = testing::tiny_vocabulary();
+  const GrammarCompiler compiler(vocabulary);
+  const std::vector<std::shared_ptr<const Grammar>> grammars{
+      nullptr, compiler.compile({GrammarKind::regex, "([a-e][0-9]){5,40}"}),
+      compiler.compile(
+          {GrammarKind::json_schema, R"({"type": "array", "items": {"enum": ["abc", true]}, "minItems": 2})"}),
+      compiler.compile({GrammarKind::json})};
+  std::vector<EngineRequest> with_grammars = requests();
+  for (std::size_t i = 0; i < with_grammars.size(); ++i) {
+    with_grammars[i].stop_tokens = {0};
+    with_grammars[i].grammar = grammars[i % grammars.size()];
+  }
+  const EngineModel cpu, gpu(kGpu);
+  Engine reference(cpu.lm, {.max_sequences = 40, .cache_tokens = 9000});
+  const std::vector<EngineResult> expected = run_all(reference, with_grammars);
+  for (const EngineOptions& options :
+       {EngineOptions{.max_sequences = 1, .cache_tokens = 1000}, EngineOptions{.max_sequences = 7, .cache_tokens = 700},
+        EngineOptions{.max_sequences = 40, .cache_tokens = 9000, .prefill_tokens = 50}}) {
+    Engine engine(gpu.lm, options);
+    // Without grammars first: slots change from one kind to the other.
+    (void)run_all(engine, requests());
+    for (int round = 0; round < 2; ++round) {
+      const std::vector<EngineResult> results = run_all(engine, with_grammars);
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        SCOPED_TRACE(fmt::format("request {} of {} sequences", i, options.max_sequences));
+        EXPECT_EQ(results[i].reason, expected[i].reason) << results[i].error;
+        expect_answer(results[i], {.tokens = expected[i].tokens, .logprobs = expected[i].logprobs}, 1e-3);
+      }
+    }
+    const std::vector<EngineResult> again = run_all(engine, requests());
+    for (std::size_t i = 0; i < again.size(); ++i)
+      expect_answer(again[i], expected_answer(cpu.lm, requests()[i]), 1e-3);
+  }
 }
 
 }  // namespace
