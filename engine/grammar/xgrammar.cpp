@@ -159,11 +159,14 @@ class Library final : public GrammarLibrary {
 }  // namespace
 }  // namespace quench
 
-// The library calls these in place of its own log (XGRAMMAR_LOG_CUSTOMIZE).
+// The library calls these in place of its own log (XGRAMMAR_LOG_CUSTOMIZE). Hidden: shared libraries export none of its
+// names.
 namespace xgrammar {
 
-[[noreturn]] void LogFatalImpl(const std::string& file, int line, const std::string& message);
-void LogMessageImpl(const std::string& file, int line, int level, const std::string& message);
+[[noreturn, gnu::visibility("hidden")]] void LogFatalImpl(const std::string& file, int line,
+                                                          const std::string& message);
+[[gnu::visibility("hidden")]] void LogMessageImpl(const std::string& file, int line, int level,
+                                                  const std::string& message);
 
 void LogFatalImpl(const std::string& /*file*/, int /*line*/, const std::string& message) {
   throw std::runtime_error(message);
