@@ -125,6 +125,7 @@ TEST(SampleTokens, ARowDoesNotDependOnOthers) {
       one.row(0) = p.row(i);
       one.row(0).to = 0;
       if (seen.defined()) one.seen.copy_from(seen.narrow(0, p.row(i).to, 1).clone());
+      if (p.allowed.defined()) one.allowed = p.allowed.narrow(0, p.row(i).to, 1).clone();
       sample_tokens(one.args());
       EXPECT_EQ(std::memcmp(&one.result(0), &p.result(i), sizeof(SampledRow)), 0);
     }
