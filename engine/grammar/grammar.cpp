@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <list>
 #include <mutex>
+#include <optional>
 
 #include "core/json/json.h"
 #include "core/number/random.h"
@@ -76,31 +77,51 @@ class GrammarCompiler::Impl {
   }
 
   std::shared_ptr<const Grammar> compile(const GrammarSource& source) {
-    const std::lock_guard lock(mutex_);  // one at a time: memory is bounded
-    const auto known = std::ranges::find_if(
-        kept_, [&](const Kept& kept) { return kept.source.kind == source.kind && kept.source.text == source.text; });
-    if (known != kept_.end()) {
-      kept_.splice(kept_.begin(), kept_, known);
-      return known->grammar;
+    if (const std::optional<Kept> known = find(source)) return grammar_of(*known);
+    const std::lock_guard one_at_a_time(compiling_);  // memory is bounded
+    if (const std::optional<Kept> known = find(source)) return grammar_of(*known);
+    Kept made{.source = source, .grammar = nullptr, .fault = {}};
+    try {
+      const GrammarSource checked = checked_source(source);
+      rehearse(name_of(source.kind), limits_, [&] { try_grammar(*library_->compile(checked), stop_tokens_); });
+      made.grammar = library_->compile(checked);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::bad_config) throw;
+      made.fault = error.what();
     }
-    const GrammarSource checked = checked_source(source);
-    rehearse(name_of(source.kind), limits_, [&] { try_grammar(*library_->compile(checked), stop_tokens_); });
-    kept_.push_front({source, library_->compile(checked)});
+    const std::lock_guard lock(mutex_);
+    kept_.push_front(std::move(made));
     if (kept_.size() > kMostKept) kept_.pop_back();
-    return kept_.front().grammar;
+    return grammar_of(kept_.front());
   }
 
  private:
+  // Null with a fault: a source that was refused is refused again without work.
   struct Kept {
     GrammarSource source;
     std::shared_ptr<const Grammar> grammar;
+    std::string fault;
   };
+
+  static std::shared_ptr<const Grammar> grammar_of(const Kept& kept) {
+    if (kept.grammar == nullptr) QUENCH_FAIL(ErrorCode::bad_config, "{}", kept.fault);
+    return kept.grammar;
+  }
+
+  std::optional<Kept> find(const GrammarSource& source) {
+    const std::lock_guard lock(mutex_);
+    const auto known = std::ranges::find_if(
+        kept_, [&](const Kept& kept) { return kept.source.kind == source.kind && kept.source.text == source.text; });
+    if (known == kept_.end()) return std::nullopt;
+    kept_.splice(kept_.begin(), kept_, known);
+    return *known;
+  }
 
   RehearsalLimits limits_;
   std::vector<std::int64_t> stop_tokens_;
   std::unique_ptr<GrammarLibrary> library_;
-  std::mutex mutex_;
-  std::list<Kept> kept_;  // last used first
+  std::mutex compiling_, mutex_;
+  std::list<Kept> kept_;  // last used first; of mutex_
 };
 
 GrammarCompiler::GrammarCompiler(const GrammarVocabulary& vocabulary, const RehearsalLimits& limits)

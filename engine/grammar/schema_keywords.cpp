@@ -188,8 +188,9 @@ void check_place(const Json& schema, const std::string& place) {
 std::size_t repetition_length(std::string_view text) {
   if (text.empty()) return 0;
   if (text[0] == '*' || text[0] == '+' || text[0] == '?') return 1;
-  const std::size_t end = text.find('}');
-  return text[0] == '{' && end != std::string_view::npos ? end + 1 : 0;
+  constexpr std::size_t kLongest = 24;
+  const std::size_t end = text[0] == '{' ? text.substr(0, kLongest).find('}') : std::string_view::npos;
+  return end != std::string_view::npos ? end + 1 : 0;
 }
 
 }  // namespace

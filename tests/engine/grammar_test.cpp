@@ -103,6 +103,8 @@ TEST_F(GrammarTest, ExpressionsAreMatchedAsAWhole) {
 TEST_F(GrammarTest, AGrammarIsCompiledOnce) {
   EXPECT_EQ(schema(R"({"type": "null"})"), schema(R"({"type": "null"})"));
   EXPECT_NE(schema(R"({"type": "null"})"), schema(R"({"type": "boolean"})"));
+  const std::string refusal = fault(GrammarKind::json_schema, R"({"type": "text"})");
+  EXPECT_EQ(fault(GrammarKind::json_schema, R"({"type": "text"})"), refusal);
 }
 
 TEST_F(GrammarTest, WhatAnAnswerCannotBeKeptToIsRefusedByNameAndPlace) {
