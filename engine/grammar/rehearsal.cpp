@@ -112,8 +112,13 @@ void rehearse(std::string_view what, const RehearsalLimits& limits, const std::f
   QUENCH_CHECK_AS(ErrorCode::bad_config, kind != kNoMemory, "{} takes more than {} MiB of memory: make it simpler",
                   what, limits.bytes >> 20);
   if (kind == kFailed) QUENCH_FAIL(ErrorCode::bad_config, "{}: {}", what, text.substr(1));
-  QUENCH_CHECK_AS(ErrorCode::bad_config, kind == kDone,
-                  "{} takes more than {} s to compile and to follow: make it simpler", what, limits.cpu_seconds);
+  if (kind == kDone) return;
+  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, signal == SIGXCPU || signal == SIGKILL,
+                  "{} ends its compiler ({}): make it simpler", what,
+                  signal != 0 ? fmt::format("signal {}", signal) : fmt::format("status {}", WEXITSTATUS(status)));
+  QUENCH_FAIL(ErrorCode::bad_config, "{} takes more than {} s to compile and to follow: make it simpler", what,
+              limits.cpu_seconds);
 }
 
 }  // namespace quench
