@@ -264,5 +264,23 @@ TEST(StepTimeOfStreamedState, IsThatOfItsCopies) {
   EXPECT_LT(e.device.peak, returned.device.peak);
 }
 
+// The backward pass, two thirds of the computation of a micro-batch, hides copies.
+TEST(StepTimeOfStreamedState, IsHiddenByTheBackwardPassWhereThatUpdates) {
+  std::vector<std::string> options{"--recipe.name=bf16",
+                                   "--optimizer.offload_ratio=1",
+                                   "--training.max_norm=0",
+                                   "--optimizer.offload_streamed=true",
+                                   "--data.seq_len=1024",
+                                   "--training.micro_batch_size=1",
+                                   "--training.global_batch_size=1"};
+  const RunEstimate after = planned(workload("8b-l8"), 1, options);
+  options.emplace_back("--optimizer.update_in_backward=true");
+  const RunEstimate within = planned(workload("8b-l8"), 1, options);
+  const double passes = within.time->computation() - within.time->update;
+  EXPECT_NEAR(within.time->update, static_cast<double>(within.state_offload_bytes) / 45e9 - passes * 2 / 3, 1e-9);
+  EXPECT_LT(within.time->total(), after.time->total());
+  EXPECT_LT(within.device.peak, after.device.peak);
+}
+
 }  // namespace
 }  // namespace quench
