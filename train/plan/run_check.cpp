@@ -27,8 +27,8 @@ double least_frozen_bytes(recipes::BaseForm form, DType dtype) {
   return static_cast<double>(byte_size(dtype));
 }
 
-// Bytes per trained element: value, gradient and optimizer state on the device. Gradients that are freed in the backward
-// pass are those of a layer or two.
+// Bytes per trained element: value, gradient and optimizer state on the device. Gradients that are freed in the
+// backward pass are those of a layer or two.
 double trained_bytes(const RunConfig& config, const nn::ParameterOptions& types) {
   const auto size = [](DType dtype) { return static_cast<double>(byte_size(dtype)); };
   const bool master = config.training.master_dtype && types.dtype != DType::f32;
