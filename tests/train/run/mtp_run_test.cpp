@@ -79,6 +79,17 @@ class MtpRun : public ::testing::Test {
   TinyRun run_;
 };
 
+// The head is used once more by these layers, whose backward passes come first.
+TEST_F(MtpRun, UpdatesInTheBackwardPassTrainTheSame) {
+  const std::vector<std::string> once{"--training.max_norm=0", "--training.steps=4"};
+  (void)run_.run(with_layers("after", once));
+  std::vector<std::string> within = once;
+  within.emplace_back("--optimizer.update_in_backward=true");
+  (void)run_.run(with_layers("within", within));
+  EXPECT_EQ(run_.losses("within"), run_.losses("after"));
+  expect_same_tensors(run_.checkpoint("within", 4), run_.checkpoint("after", 4));
+}
+
 TEST_F(MtpRun, BothLossesFallAndAResumedRunIsTheSame) {
   (void)run_.run(with_layers("whole"));
   const std::vector<Json> records = metrics("whole");

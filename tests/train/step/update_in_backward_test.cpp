@@ -36,7 +36,6 @@ TEST(UpdateInBackward, TrainsAsOneUpdateAfterThePass) {
       {"--model.model_type=qwen3_moe", "--model.num_experts=4", "--model.num_experts_per_tok=2",
        "--model.moe_intermediate_size=16", "--training.dtype=bf16"},
       {"--lora.rank=4", "--training.dtype=bf16"},
-      {"--model.num_nextn_predict_layers=1", "--training.mtp_loss_weight=0.3"},
       {"--recipe.name=qat_int4_weight_only", "--recipe.group_size=16", "--recipe.learned_scales=true"},
       {"--recipe.name=float8_tensorwise", "--recipe.scaling=delayed", "--training.dtype=bf16"},
       {"--training.train=[\"*layers.1.mlp*\",\"model.embed_tokens.weight\"]"},
