@@ -18,9 +18,9 @@
 namespace quench {
 namespace {
 
-// Upper bounds of what files hold next to values: GGUF names and pads each tensor and stores the vocabulary,
-// safetensors name up to four tensors for a layer.
-constexpr std::int64_t kFileBytes = 4096, kGgufTensorBytes = 160, kGgufTokenBytes = 40, kTensorBytes = 640;
+// Upper bounds of what files hold next to values and a tokenizer: GGUF names and pads each tensor, safetensors name up
+// to four tensors for a layer.
+constexpr std::int64_t kFileBytes = 4096, kGgufTensorBytes = 160, kTensorBytes = 640;
 
 std::int64_t high_precision_bits(const ModelTensor& tensor) {
   return tensor.shape.numel() * static_cast<std::int64_t>(byte_size(tensor.dtype)) * 8;
@@ -96,7 +96,7 @@ Planner::Planner(const std::vector<ModelTensor>& tensors, const nn::ModelConfig&
     groups_[found->second].tensors.push_back(&tensor);
     weights_ += tensor.shape.numel();
   }
-  fixed_bits_ += 8 * (kFileBytes + (is_file() ? kGgufTokenBytes * config.vocab_size : 0));
+  fixed_bits_ += 8 * (kFileBytes + budget_.tokenizer_bytes);
   for (Group& group : groups_) add_schemes(group);
   std::erase_if(groups_, [&](const Group& group) {
     if (group.schemes.size() > 1 || group.schemes.front() != nullptr) return false;

@@ -8,6 +8,7 @@
 #include "export/formats/gguf/names.h"
 #include "export/formats/gguf/query_scale.h"
 #include "export/formats/gguf/reader.h"
+#include "export/formats/gguf/tokenizer.h"
 #include "export/formats/gguf/writer.h"
 #include "export/formats/mxfp4_experts/writer.h"
 #include "export/formats/safetensors_items.h"
@@ -102,6 +103,7 @@ const ChoiceTable<ExportFormat>& export_formats() {
                          .tied_embeddings = true,
                          .fold = fold_query_scale,
                          .kept = gguf_kept,
+                         .tokenizer_bytes = gguf_tokenizer_bytes,
                          .fused_experts = false}});
   return table;
 }

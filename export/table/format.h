@@ -48,6 +48,8 @@ struct ExportFormat {
   void (*fold)(std::vector<ModelTensor>& tensors, nn::ModelConfig& config) = nullptr;
   // Optional: reason why the format keeps a layer in high precision, or "".
   std::string_view (*kept)(const ModelTensor& tensor) = nullptr;
+  // Bytes that a tokenizer's files in `folder` take in the weights file; null: none.
+  std::int64_t (*tokenizer_bytes)(const std::filesystem::path& folder, const nn::ModelConfig& config) = nullptr;
   bool mtp = false;           // writes MTP layers
   bool fused_experts = true;  // the writer gets experts as the family stores them; false: one by one
   bool kv_cache = false;      // stores scales of a quantized KV cache (ExportJob::kv_cache), also without a scheme

@@ -55,6 +55,25 @@ TEST_F(BitBudgetVerb, FilesAreAtMostTheSizeAndSmallerBudgetsMakeSmallerFiles) {
   }
 }
 
+// A GGUF file holds the tokenizer too.
+TEST_F(BitBudgetVerb, TheTokenizerCountsForTheSize) {
+  fs::create_directory(folder_ / "tokenizer");
+  std::ofstream(folder_ / "tokenizer/tokenizer.json")
+      << R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]},
+             "added_tokens": [], "normalizer": null, "post_processor": null,
+             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+             "decoder": {"type": "ByteLevel"}})";
+  const std::string chat = "{% for m in messages %}{{ m.content }}" + std::string(20'000, ' ') + "{% endfor %}";
+  std::ofstream(folder_ / "tokenizer/tokenizer_config.json") << Json(Json::Object{{"chat_template", chat}}).dump();
+  const Outcome made = quantize("gguf", "a.gguf", {"--target-size", "64kB", "--tokenizer", "tokenizer"});
+  ASSERT_EQ(made.status, 0) << made.errors;
+  EXPECT_LE(fs::file_size(folder_ / "a.gguf"), 64'000u);
+  EXPECT_GT(fs::file_size(folder_ / "a.gguf"), 56'000u);
+  // What a file without the template has place for.
+  EXPECT_EQ(quantize("gguf", "b.gguf", {"--target-size", "36kB", "--tokenizer", "tokenizer"}).status, 2);
+  EXPECT_EQ(quantize("gguf", "b.gguf", {"--target-size", "40kB"}).status, 0);
+}
+
 TEST_F(BitBudgetVerb, ASavedPlanGivesTheSameFileAgain) {
   const std::vector<std::string> options{"--target-bits", "5.5", "--scheme", "q4_0,q5_0,q8_0"};
   const auto with = [&](std::vector<std::string> more) {

@@ -13,6 +13,7 @@
 #include "recipes/lora/adapters.h"
 #include "train/model/save_target.h"
 #include "train/model/weights_choice.h"
+#include "train/model_folder/carried_files.h"
 #include "train/model_folder/kv_cache_choice.h"
 #include "train/model_folder/model_card.h"
 #include "train/model_folder/peft_folder.h"
@@ -148,6 +149,9 @@ class Model {
   ModelRotation rotate(const SavePlan& plan);
   void prepare_quantization(SavePlan& plan) const;
   SavedModel write(const SavePlan& plan, SavedModel saved) const;
+  [[nodiscard]] SmallFiles small_files(const std::string& named, const Tokenizer* tokenizer) const;
+  // Of the plan's weights file; 0 where its format has the tokenizer elsewhere.
+  [[nodiscard]] std::int64_t tokenizer_bytes(const SavePlan& plan) const;
 
   ModelSource source_;
   MtpLayers mtp_ = MtpLayers::all;

@@ -2,6 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <cerrno>
+#include <cstdlib>
+
+#include "core/system/file.h"
 #include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "export/budget/plan_file.h"
@@ -21,6 +25,25 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Folder of this process for temporary files, removed at the end.
+class ScratchFolder {
+ public:
+  explicit ScratchFolder(const std::string& name) : path_((fs::temp_directory_path() / (name + "-XXXXXX")).string()) {
+    QUENCH_CHECK_AS(ErrorCode::io, ::mkdtemp(path_.data()) != nullptr, "cannot create {}: {}", path_,
+                    errno_text(errno));
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  [[nodiscard]] fs::path path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 // Dtype in which the target stores a model's weights.
 DType saved_dtype(const SavePlan& plan, DType opened) {
@@ -146,6 +169,7 @@ SavedModel Model::save_planned(SavePlan plan) {
     if (!plan.target.perplexity.empty()) plan.perplexity = perplexity_meter(plan.target.perplexity, tokenizer.get());
   }
   if (plan.budget) {
+    plan.budget->tokenizer_bytes = tokenizer_bytes(plan);
     saved.plan = choose_schemes(*model_, plan, dtype);
     (void)check_readers_of(*model_, plan, dtype);
   }
@@ -184,6 +208,23 @@ void Model::prepare_quantization(SavePlan& plan) const {
   if (!source_.is_trained() && !plan.target.rotate) plan.rules->block_scales = stored_block_scales(stored_.files);
 }
 
+// A named tokenizer folder provides its own small files.
+SmallFiles Model::small_files(const std::string& named, const Tokenizer* tokenizer) const {
+  fs::path tokenizer_folder = named.empty() ? stored_.files : fs::path(named);
+  if (!named.empty() && !fs::is_directory(tokenizer_folder)) tokenizer_folder.clear();
+  return {.model = stored_.files, .tokenizer_folder = tokenizer_folder, .tokenizer = tokenizer};
+}
+
+// The tokenizer's files are written to a folder of their own, as next to the weights.
+std::int64_t Model::tokenizer_bytes(const SavePlan& plan) const {
+  if (plan.format->tokenizer_bytes == nullptr) return 0;
+  const std::unique_ptr<Tokenizer> tokenizer = find_tokenizer(plan.target.tokenizer);
+  const ScratchFolder folder("quench-tokenizer");
+  write_small_files(nn::to_hf_json(config(), model_->options().dtype),
+                    small_files(plan.target.tokenizer, tokenizer.get()), folder.path());
+  return plan.format->tokenizer_bytes(folder.path(), config());
+}
+
 SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
   const std::string& named = plan.target.tokenizer;
   ModelFolderOptions options;
@@ -198,13 +239,8 @@ SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
   nn::ModelConfig written = config();
   if (tokenizer != nullptr || stored_.files.empty()) set_token_ids(written, ids.config);
   options.config = &written;
-  // A named tokenizer folder provides its own small files.
-  fs::path tokenizer_folder = named.empty() ? stored_.files : fs::path(named);
-  if (!named.empty() && !fs::is_directory(tokenizer_folder)) tokenizer_folder.clear();
-  options.small_files = {.model = stored_.files,
-                         .tokenizer_folder = tokenizer_folder,
-                         .tokenizer = tokenizer.get(),
-                         .generation_ids = ids.generation};
+  options.small_files = small_files(named, tokenizer.get());
+  options.small_files.generation_ids = ids.generation;
   if (tokenizer == nullptr && !stored_.missing.empty())
     QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", stored_.missing);
   options.card = {.source = source_.path().string(),

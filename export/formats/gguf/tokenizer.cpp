@@ -363,4 +363,8 @@ std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& fo
   return metadata;
 }
 
+std::int64_t gguf_tokenizer_bytes(const fs::path& folder, const nn::ModelConfig& config) {
+  return static_cast<std::int64_t>(gguf_head(gguf_tokenizer(folder, config), {}).size());
+}
+
 }  // namespace quench

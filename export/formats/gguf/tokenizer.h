@@ -1,6 +1,7 @@
 #pragma once
 // tokenizer.ggml.* of a model folder.
 
+#include <cstdint>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -15,5 +16,7 @@ namespace quench {
 // why.
 [[nodiscard]] std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const std::filesystem::path& folder,
                                                                             const nn::ModelConfig& config);
+// Bytes of these in a file, at least.
+[[nodiscard]] std::int64_t gguf_tokenizer_bytes(const std::filesystem::path& folder, const nn::ModelConfig& config);
 
 }  // namespace quench
