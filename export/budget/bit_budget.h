@@ -17,7 +17,7 @@ struct BitBudget {
   std::int64_t bytes = 0;                 // all weights files; 0: none
   std::vector<const Scheme*> candidates;  // null: high precision
   std::int64_t search_steps = 16;         // trials by measured divergence; 0: the estimate decides
-  std::int64_t tokenizer_bytes = 0;       // of `bytes`, those of the tokenizer (ExportFormat::tokenizer_bytes)
+  std::int64_t tokenizer_bytes = 0;       // tokenizer in them (ExportFormat::tokenizer_bytes)
 };
 
 // "5GB", "800MiB", also kB, MB, KiB and GiB (10^3 or 2^10 and their powers); fractions allowed. nullopt: another form,

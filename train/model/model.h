@@ -150,7 +150,7 @@ class Model {
   void prepare_quantization(SavePlan& plan) const;
   SavedModel write(const SavePlan& plan, SavedModel saved) const;
   [[nodiscard]] SmallFiles small_files(const std::string& named, const Tokenizer* tokenizer) const;
-  // Of the plan's weights file; 0 where its format has the tokenizer elsewhere.
+  // Bytes of the tokenizer in the plan's weights file; 0 where its format has it elsewhere.
   [[nodiscard]] std::int64_t tokenizer_bytes(const SavePlan& plan) const;
 
   ModelSource source_;
