@@ -22,6 +22,7 @@ struct EvalArguments {
   std::vector<std::string> models;
   std::string baseline;
   std::string ptq;
+  std::string reference;
   std::vector<std::string> adapters;
   std::vector<std::string> data;
   std::string metric{kPerplexity};
@@ -121,13 +122,23 @@ std::vector<Subject> subjects_of(const EvalArguments& a) {
   return subjects;
 }
 
+void check_reference(const EvalArguments& a, const Subject& subject, const Model& model, const Model& reference,
+                     const PerplexityOptions& options) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, reference.config().vocab_size == model.config().vocab_size,
+                  "--reference {} has a vocabulary of {} tokens, {} one of {}: their distributions cannot be compared",
+                  a.reference, reference.config().vocab_size, subject.model, model.config().vocab_size);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.window <= reference.config().context_length(),
+                  "windows of {} tokens exceed the context of --reference {}, {} tokens: choose --seq-len",
+                  options.window, a.reference, reference.config().context_length());
+}
+
 void add_head(std::vector<std::string>& heads, std::string head) {
   if (std::ranges::find(heads, head) == heads.end()) heads.push_back(std::move(head));
 }
 
-// Evaluates a subject. Appends its heading for the results to `heads`.
+// Evaluates a subject. Appends its heading for the results to `heads`. `reference`: or null.
 void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<TaskItems>& tasks,
-              std::vector<EvalResult>& results, std::vector<std::string>& heads) {
+              const Model* reference, std::vector<EvalResult>& results, std::vector<std::string>& heads) {
   EvaluationData data{.files = a.data,
                       .format = a.reader.format,
                       .reader = reader_options(a.reader, true),
@@ -142,6 +153,7 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
   if (tokenizer != nullptr) loaded.check_tokenizer(*tokenizer);
   data.no_tokenizer = loaded.no_tokenizer();
   const PerplexityOptions options = perplexity_options(a, loaded.config(), tokenizer.get());
+  if (reference != nullptr) check_reference(a, subject, loaded, *reference, options);
   const auto measure = [&](const std::string& adapter) {
     EvalResult result{.role = subject.role, .model = subject.model, .adapter = adapter};
     if (subject.with_recipe && a.recipe.given()) {
@@ -150,9 +162,18 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
     }
     if (!a.data.empty()) {
       PerplexityMeter meter(loaded.model(), options);
+      std::optional<DivergenceMeter> divergence;
+      if (reference != nullptr) {
+        divergence.emplace(reference->model());
+        meter.on_pass([&](const ScoredPass& pass) { divergence->add(pass); });
+      }
       read_evaluation_data(data, tokenizer.get(), loaded.config(),
                            [&](const ScoredDocument& document) { meter.add(document); });
       result.perplexity = meter.finish();
+      if (divergence) {
+        result.divergence = divergence->finish();
+        result.reference = a.reference;
+      }
       result.convention = convention_json(options, data.special_tokens);
     }
     for (const TaskItems& task : tasks) {
@@ -176,6 +197,8 @@ void run(const EvalArguments& a) {
                   kPerplexity);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !a.data.empty() || !a.tasks.empty(),
                   "nothing to evaluate: name texts with --data or a task with --task NAME FILE");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, a.reference.empty() || !a.data.empty(),
+                  "--reference needs --data: distributions are compared on the tokens of texts");
   QUENCH_CHECK_AS(ErrorCode::bad_config, !a.limit || !a.tasks.empty(), "--limit is for the items of --task");
   a.recipe.check();
   check_kv_cache_name(a.kv_cache);
@@ -185,7 +208,11 @@ void run(const EvalArguments& a) {
   const std::vector<TaskItems> tasks = read_tasks(a);
   std::vector<EvalResult> results;
   std::vector<std::string> heads;
-  for (const Subject& subject : subjects) evaluate(a, subject, tasks, results, heads);
+  std::optional<Model> reference;
+  if (!a.reference.empty())
+    reference = Model::open(a.reference, {.device = a.device, .dtype = a.dtype, .mtp = MtpLayers::left_out});
+  for (const Subject& subject : subjects)
+    evaluate(a, subject, tasks, reference ? &*reference : nullptr, results, heads);
   // After all measurements: no output if a model fails.
   if (a.json) return print_json(eval_json(results));
   for (const std::string& head : heads) std::printf("%s", head.c_str());
@@ -204,6 +231,7 @@ void add_eval_verb(const Command& app) {
   verb.footer(
       "Example: quench eval --model models/llama --data wikitext.txt\n"
       "         quench eval --model models/llama --task hellaswag hellaswag_val.jsonl\n"
+      "         quench eval --model models/llama-int4 --reference models/llama --data wikitext.txt\n"
       "         quench eval --baseline runs/tuned --ptq models/tuned-int4 --model models/qat-int4 --data wikitext.txt");
   verb.add_option("--model", a->models, "Model folders, checkpoints or run folders; several are compared")
       .takes_hub_name()
@@ -214,6 +242,10 @@ void add_eval_verb(const Command& app) {
       .takes_hub_name();
   verb.add_option("--ptq", a->ptq,
                   "The baseline after post-training quantization; default: the baseline under --recipe")
+      .takes_hub_name();
+  verb.add_option("--reference", a->reference,
+                  "A model, usually the one that was quantized: KL divergence from its next tokens, and the share of "
+                  "tokens with the same likeliest next one, on --data")
       .takes_hub_name();
   verb.add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model")
       .takes_hub_name();

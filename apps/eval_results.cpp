@@ -10,8 +10,10 @@ namespace {
 // Minimum relative PTQ loss of a metric for a recovery value: below it, seeds differ as much.
 constexpr double kLeastLoss = 1e-3;
 
+constexpr std::string_view kSameTop = "same_top";
+
 bool larger_is_better(std::string_view figure) {
-  return figure.ends_with(".acc") || figure.ends_with(".acc_norm");
+  return figure.ends_with(".acc") || figure.ends_with(".acc_norm") || figure == kSameTop;
 }
 
 std::string_view role_name(EvalRole role) {
@@ -40,8 +42,18 @@ void print_perplexity(const PerplexityReport& r) {
 }
 
 // "0.4125 +- 0.0049"
-std::string accuracy(double value, double error) {
-  return std::isnan(error) ? fmt::format("{:.4f}", value) : fmt::format("{:.4f} +- {:.4f}", value, error);
+std::string error_bar(double value, double error, int digits = 4) {
+  return std::isnan(error) ? fmt::format("{:.{}f}", value, digits)
+                           : fmt::format("{:.{}f} +- {:.{}f}", value, digits, error, digits);
+}
+
+void print_divergence(const DivergenceReport& r, const std::string& reference) {
+  std::printf("%s\n",
+              fmt::format("divergence        {} nats per token from {} (median {:.6f}, 99% {:.6f}, largest {:.4f})\n"
+                          "same top token    {}",
+                          error_bar(r.mean, r.mean_error, 6), reference, r.median, r.percentile_99, r.largest,
+                          error_bar(r.same_top, r.same_top_error))
+                  .c_str());
 }
 
 const EvalResult* find_role(const std::vector<EvalResult>& results, EvalRole role) {
@@ -72,9 +84,22 @@ void add_perplexity(Json& json, const PerplexityReport& r) {
   json.set("bits_per_byte", r.bits_per_byte());
 }
 
+Json divergence_json(const DivergenceReport& r, const std::string& reference) {
+  return Json::Object{{"reference", reference},
+                      {"tokens", r.tokens},
+                      {"mean", r.mean},
+                      {"stderr", r.mean_error},
+                      {"median", r.median},
+                      {"percentile_99", r.percentile_99},
+                      {"largest", r.largest},
+                      {std::string(kSameTop), r.same_top},
+                      {"same_top_stderr", r.same_top_error}};
+}
+
 Json result_json(const EvalResult& result) {
   Json json = result.convention.is_object() ? result.convention : Json::object();
   if (result.perplexity) add_perplexity(json, *result.perplexity);
+  if (result.divergence) json.set("divergence", divergence_json(*result.divergence, result.reference));
   if (!result.tasks.empty()) {
     Json tasks = Json::object();
     for (const auto& [name, r] : result.tasks)
@@ -99,6 +124,10 @@ std::vector<EvalFigure> figures_of(const EvalResult& result) {
     figures.push_back({"word_perplexity", result.perplexity->word_perplexity()});
     figures.push_back({"byte_perplexity", result.perplexity->byte_perplexity()});
   }
+  if (result.divergence) {
+    figures.push_back({"divergence", result.divergence->mean});
+    figures.push_back({std::string(kSameTop), result.divergence->same_top});
+  }
   for (const auto& [name, report] : result.tasks) {
     figures.push_back({fmt::format("{}.acc", name), report.accuracy});
     figures.push_back({fmt::format("{}.acc_norm", name), report.normalized});
@@ -121,10 +150,11 @@ std::vector<EvalFigure> recovery(const EvalResult& model, const EvalResult& base
 
 void print_result(const EvalResult& result) {
   if (result.perplexity) print_perplexity(*result.perplexity);
+  if (result.divergence) print_divergence(*result.divergence, result.reference);
   for (const auto& [name, r] : result.tasks)
     std::printf("%s\n",
-                fmt::format("{:<17} acc {}, acc_norm {}, {} items", name, accuracy(r.accuracy, r.accuracy_error),
-                            accuracy(r.normalized, r.normalized_error), r.items)
+                fmt::format("{:<17} acc {}, acc_norm {}, {} items", name, error_bar(r.accuracy, r.accuracy_error),
+                            error_bar(r.normalized, r.normalized_error), r.items)
                     .c_str());
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/json/json.h"
 #include "train/evaluation/choice_scoring.h"
+#include "train/evaluation/divergence.h"
 #include "train/evaluation/perplexity.h"
 
 namespace quench {
@@ -28,6 +29,8 @@ struct EvalResult {
   std::string recipe{};   // conversion of the layers; or empty
   Json convention{};      // scoring of texts; null without texts
   std::optional<PerplexityReport> perplexity{};
+  std::string reference{};  // model of `divergence`, as on the command line; or empty
+  std::optional<DivergenceReport> divergence{};
   std::vector<std::pair<std::string_view, ChoiceReport>> tasks{};  // by task name
 };
 

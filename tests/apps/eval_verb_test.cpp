@@ -197,6 +197,53 @@ TEST_F(EvalVerb, ModelsStandSideBySideWithWhatTheyRecover) {
           "recipe.group_size 48 does not divide its 16 inputs");
 }
 
+TEST_F(EvalVerb, AReferenceGivesDivergenceAndSharedLikeliestTokens) {
+  const std::string full = (figures_folder_ / "bos").string();
+  ASSERT_EQ(run_program(folder_.path(), {"quantize", "--model", full, "--scheme", "int4_weight_only", "--dtype", "f32",
+                                         "--output", "int4"})
+                .status,
+            0);
+  const Json plain = eval_json({"--data", "text.txt"}), self = eval_json({"--data", "text.txt", "--reference", full});
+  EXPECT_EQ(self.at("loss").as_double(), plain.at("loss").as_double());
+  EXPECT_EQ(plain.find("divergence"), nullptr);
+  const Json& none = self.at("divergence");
+  EXPECT_EQ(none.at("reference").as_string(), full);
+  EXPECT_EQ(none.at("tokens").as_int(), self.at("tokens").as_int());
+  EXPECT_NEAR(none.at("mean").as_double(), 0, 1e-6);
+  EXPECT_EQ(none.at("same_top").as_double(), 1);
+  const Outcome printed = eval({"--data", "text.txt", "--reference", full}, "int4");
+  ASSERT_EQ(printed.status, 0) << printed.errors;
+  EXPECT_THAT(printed.output, HasSubstr("divergence        0."));
+  EXPECT_THAT(printed.output, HasSubstr("nats per token from " + full));
+  EXPECT_THAT(printed.output, HasSubstr("same top token    0."));
+
+  // Several models: a column each. With a baseline, divergence is recovered like perplexity.
+  const std::vector<std::string> all{"--data", "text.txt", "--reference", full, "--baseline", full, "--ptq", "int4"};
+  const Json list = eval_json(all);
+  for (const Json& one : list.as_array()) {
+    const double mean = one.at("divergence").at("mean").as_double();
+    if (one.at("role").as_string() == "ptq")
+      EXPECT_GT(mean, 1e-4);
+    else
+      EXPECT_NEAR(mean, 0, 1e-6);
+  }
+  const Outcome table = eval(all);
+  EXPECT_THAT(table.output, HasSubstr("divergence"));
+  EXPECT_THAT(table.output, HasSubstr("same_top"));
+
+  const auto refused = [&](std::vector<std::string> more, int status, const std::string& reason) {
+    const Outcome outcome = eval(std::move(more));
+    EXPECT_EQ(outcome.status, status);
+    EXPECT_EQ(outcome.output, "");
+    EXPECT_THAT(outcome.errors, HasSubstr(reason));
+  };
+  const std::string items = (testing::source_dir() / "tests/train/choice_tasks/piqa.jsonl").string();
+  refused({"--task", "piqa", items, "--reference", full}, 2, "--reference needs --data");
+  refused({"--data", "text.txt", "--reference", "nowhere"}, 1, "nowhere");
+  refused({"--data", "text.txt", "--reference", (testing::source_dir() / "tests/golden/models/llama").string()}, 2,
+          "their distributions cannot be compared");
+}
+
 TEST_F(EvalVerb, AModelWithNanFails) {
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     testing::make_nonfinite_model(figures_folder_ / "bos", folder_ / "broken", value);

@@ -48,6 +48,9 @@ class PerplexityMeter {
  public:
   PerplexityMeter(const nn::CausalLm& model, const PerplexityOptions& options) : options_(options), scorer_(model) {}
 
+  // WindowScorer::on_pass().
+  void on_pass(PassSink sink) { scorer_.on_pass(std::move(sink)); }
+
   // Throws nonfinite naming document (from 0) and token for a NaN or infinite loss.
   void add(const ScoredDocument& document);
   // Throws bad_config if no token was scored.

@@ -86,10 +86,11 @@ void WindowScorer::score_pass() {
     if (!cache_ || cache_->capacity() < waiting_tokens_) cache_.emplace(model_.make_cache(waiting_tokens_));
     context.cache = &*cache_;
   }
+  const Tensor ids = Tensor::from_values<std::int32_t>({waiting_tokens_}, inputs).to(device),
+               labels = Tensor::from_values<std::int32_t>({waiting_tokens_}, targets).to(device);
+  const autograd::Variable hidden = model_.hidden(ids, context);
   Tensor losses;
-  (void)model_.loss(Tensor::from_values<std::int32_t>({waiting_tokens_}, inputs).to(device),
-                    Tensor::from_values<std::int32_t>({waiting_tokens_}, targets).to(device), context, 1.0f, {},
-                    &losses);
+  (void)model_.head_loss(hidden, labels, 1.0f, {}, &losses);
   const Tensor host = losses.to(Device{});
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const float* loss = host.data<float>() + sequences[i].q_begin;
@@ -104,6 +105,7 @@ void WindowScorer::score_pass() {
     nll_ += nll;
     if (sink_) sink_(waiting_[i].document, nll);
   }
+  if (pass_sink_) pass_sink_({model_, ids, labels, targets, sequences, hidden});
   waiting_.clear();
   waiting_tokens_ = 0;
 }

@@ -37,6 +37,18 @@ void strided_windows(std::span<const std::int32_t> tokens, std::int64_t window, 
 // Per window in insertion order: document, sum of -log p over targets in nats.
 using ScoreSink = std::function<void(std::int64_t document, double nll)>;
 
+// Packed windows after their forward pass.
+struct ScoredPass {
+  const nn::CausalLm& model;
+  Tensor ids;                                // i32 [N] on the model's device
+  Tensor labels;                             // i32 [N] there: targets
+  std::span<const std::int32_t> targets;     // kIgnoreLabel: not scored
+  std::span<const SequenceRange> sequences;  // windows
+  autograd::Variable hidden;                 // [N,H], normalised
+};
+
+using PassSink = std::function<void(const ScoredPass& pass)>;
+
 // Windows are packed into forward passes without cross-window attention, each rotated by its own length: a window's
 // value does not depend on its neighbours. With a quantized KV cache (CausalLm::kv_cache), a window is a pass through
 // it: keys and values are those of decoding.
@@ -49,6 +61,9 @@ class WindowScorer {
         unit_(unit),
         sink_(std::move(sink)),
         tokens_per_pass_(model.kv_cache().format == nullptr ? tokens_per_pass : 0) {}
+
+  // `sink`: after each pass with finite losses.
+  void on_pass(PassSink sink) { pass_sink_ = std::move(sink); }
 
   // `document`: for errors. Throws nonfinite naming document and token for a NaN or infinite loss.
   void add(ScoringWindow window, std::int64_t document);
@@ -67,6 +82,7 @@ class WindowScorer {
   const nn::CausalLm& model_;
   std::string unit_;
   ScoreSink sink_;
+  PassSink pass_sink_;
   std::int64_t tokens_per_pass_;
   std::vector<Waiting> waiting_;
   std::int64_t waiting_tokens_ = 0;
