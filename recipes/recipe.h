@@ -52,6 +52,7 @@ struct RecipeCapabilities {
   // stop_step).
   std::span<const std::string_view> keys = {};
   RequiredLayers required = RequiredLayers::some;  // convert.h: require_layers()
+  bool takes_head = false;                         // the head is left out only if it is excluded by name
   // "float8" or "int8", of `float8`.
   [[nodiscard]] constexpr std::string_view codes() const {
     return float8_kind == Float8GemmKind::int8 ? "int8" : "float8";
@@ -173,6 +174,9 @@ struct Recipe {
   // If plans_embedding(); null: not supported.
   EmbeddingPlan (*plan_embedding)(const nn::LinearInfo& table, const RecipeOptions& options) = nullptr;
 };
+
+// Patterns of layers that a recipe leaves out unless others are given.
+[[nodiscard]] std::vector<std::string> default_exclusions(const Recipe& recipe);
 
 // Default first.
 [[nodiscard]] std::span<const Recipe> recipe_table();

@@ -37,6 +37,11 @@ std::span<const Recipe> recipe_table() {
   return table().entries();
 }
 
+std::vector<std::string> default_exclusions(const Recipe& recipe) {
+  if (recipe.capabilities.takes_head) return {};
+  return {std::string(nn::kHeadName)};
+}
+
 const Recipe& find_recipe(std::string_view name) {
   return table().require(name);
 }

@@ -22,9 +22,9 @@ DType scale_dtype_of(const std::string& name) {
 
 void RecipeArguments::add_to(const Command& verb) {
   verb.add_option("--recipe", name, "Precision recipe of the linear layers").show_default();
-  verb.add_option("--recipe-exclude", exclude, "Patterns of layers that stay in high precision")
-      .delimiter(',')
-      .show_default();
+  exclude_option = verb.add_option("--recipe-exclude", exclude,
+                                   "Patterns of layers that stay in high precision; default: lm_head, of qat_gguf none")
+                       .delimiter(',');
   verb.add_option("--weight-bits", weight_bits, "recipe.weight_bits: bits of the weights under a qat_intx recipe")
       .between(2, 8);
   verb.add_option("--group-size", group_size, "recipe.group_size: group size of weights under a qat recipe; 0: a row")
@@ -88,7 +88,9 @@ std::vector<recipes::LayerConversion> RecipeArguments::apply(const Model& opened
   if (!scale_dtype.empty()) options.scale_dtype = scale_dtype_of(scale_dtype);
   if (!gguf_scheme.empty()) options.gguf_scheme = gguf_scheme;
   choose_gguf_types(options, recipe, model);
-  auto conversion = recipes::apply_recipe(model, recipe, {.exclude = exclude}, options);
+  const bool named = exclude_option && exclude_option->given();
+  const std::vector<std::string> excluded = named ? exclude : recipes::default_exclusions(recipe);
+  auto conversion = recipes::apply_recipe(model, recipe, {.exclude = excluded}, options);
   recipes::require_layers(recipe, conversion);
   if (recipes::Adapters* adapters = opened.adapters(); adapters != nullptr) {
     adapters->attach();

@@ -14,7 +14,8 @@ namespace quench {
 
 struct RecipeArguments {
   std::string name{recipes::kBf16.name};
-  std::vector<std::string> exclude = {"lm_head"};
+  std::vector<std::string> exclude;  // patterns of --recipe-exclude; without it recipes::default_exclusions()
+  std::optional<CommandOption> exclude_option;
   bool emulate = false;
   // QAT weight bits; absent: the recipe's default.
   std::optional<std::int64_t> weight_bits;

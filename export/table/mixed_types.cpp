@@ -84,7 +84,7 @@ void choose_gguf_types(recipes::RecipeOptions& options, const recipes::Recipe& r
   const nn::ModelConfig& config = model.config();
   QUENCH_CHECK_AS(ErrorCode::unsupported, find_gguf_architecture(config.model_type) != nullptr,
                   "recipe {}: models of type {} have no GGUF form", recipe.name, config.model_type);
-  QuantizationRules rules{.scheme = &scheme};
+  QuantizationRules rules{.scheme = &scheme, .exclude = {}};
   for (const recipes::LayerRule& rule : options.rules)
     rules.rules.emplace_back(rule.pattern, rule.scheme.empty() ? nullptr : find_scheme(rule.scheme));
   const std::vector<ModelTensor> tensors = model_tensors(model, model.options().dtype);

@@ -82,7 +82,7 @@ const Recipe kQatGguf{"qat_gguf",
                       "trains for a GGUF file: weights in the grid of its types, whole mixes too",
                       plan_gguf_linear,
                       {.output_relative_l2 = 0.12, .gradient_relative_l2 = 0.15, .loss_relative = 0.05},
-                      {.keys = kGgufKeys, .required = RequiredLayers::some, .scheme = gguf_scheme},
+                      {.keys = kGgufKeys, .required = RequiredLayers::some, .takes_head = true, .scheme = gguf_scheme},
                       plan_gguf_experts,
                       plan_gguf_table};
 

@@ -6,6 +6,13 @@
 
 namespace quench {
 
+recipes::LayerFilter layer_filter(const RecipeSection::Filter& filter, const recipes::Recipe& recipe) {
+  return {.include = filter.include,
+          .exclude = filter.exclude ? *filter.exclude : recipes::default_exclusions(recipe),
+          .skip_first_layers = filter.skip_first_layers,
+          .skip_last_layers = filter.skip_last_layers};
+}
+
 recipes::RecipeOptions simulated_formats(const RecipeSection& recipe) {
   return {.weight_bits = recipe.weight_bits,
           .group_size = recipe.group_size,

@@ -7,7 +7,7 @@
 
 #include "core/json/json.h"
 #include "export/schemes/scheme.h"
-#include "recipes/recipe.h"
+#include "recipes/convert.h"
 #include "train/config/run_config.h"
 
 namespace quench {
@@ -28,6 +28,8 @@ struct RecipeChoice {
 // Throws corrupt naming the source, also for an unknown recipe.
 [[nodiscard]] RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source);
 
+// recipe.filter, with the exclusions of `recipe` by default.
+[[nodiscard]] recipes::LayerFilter layer_filter(const RecipeSection::Filter& filter, const recipes::Recipe& recipe);
 [[nodiscard]] recipes::RecipeOptions simulated_formats(const RecipeSection& recipe);
 // recipe.rules. Throws bad_config naming the key for unknown schemes, and for those of another kind than the recipe's:
 // other inputs, GGUF types for integers.

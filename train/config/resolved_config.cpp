@@ -13,9 +13,10 @@ ResolvedConfig::ResolvedConfig(RunConfig written, const RecipeChoice& choice) : 
   recipe.name = chosen.name;
   // Without quantized gradients.
   if (!chosen.capabilities.quantizes_gradients()) recipe.gradient_rounding = RecipeSection::GradientRounding::nearest;
-  std::vector<std::string>& exclude = recipe.filter.exclude;
+  std::vector<std::string> exclude = layer_filter(recipe.filter, chosen).exclude;
   for (const std::string& pattern : choice.exclude)
     if (std::ranges::find(exclude, pattern) == exclude.end()) exclude.push_back(pattern);
+  recipe.filter.exclude = std::move(exclude);
   choice_ = choice;
 }
 
@@ -28,7 +29,7 @@ Json recipe_section(const ResolvedConfig& config) {
   };
   Json filter = Json::object();
   if (!recipe.filter.include.empty()) filter.set("include", list(recipe.filter.include));
-  filter.set("exclude", list(recipe.filter.exclude));
+  filter.set("exclude", list(layer_filter(recipe.filter, recipes::find_recipe(recipe.name)).exclude));
   if (recipe.filter.skip_first_layers > 0) filter.set("skip_first_layers", recipe.filter.skip_first_layers);
   if (recipe.filter.skip_last_layers > 0) filter.set("skip_last_layers", recipe.filter.skip_last_layers);
   Json section = Json::object();

@@ -176,9 +176,9 @@ struct LrScheduleSection {
 
 struct RecipeSection {
   struct Filter {
-    std::vector<std::string> include;  // globs over module names; empty: all linear layers
-    std::vector<std::string> exclude = {"lm_head"};
-    std::int64_t skip_first_layers = 0;  // decoder layers
+    std::vector<std::string> include;                 // globs over module names; empty: all linear layers
+    std::optional<std::vector<std::string>> exclude;  // unset: recipes::default_exclusions()
+    std::int64_t skip_first_layers = 0;               // decoder layers
     std::int64_t skip_last_layers = 0;
 
     friend bool operator==(const Filter&, const Filter&) = default;

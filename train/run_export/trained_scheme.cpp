@@ -101,15 +101,13 @@ TrainedScheme stored_scheme(const CheckpointReader& reader, const nn::ModelConfi
   const RunConfig config = run_config_from_json(reader.state().config, source, {}, {.data = false, .files = false});
   if (simulated_scheme(config) == nullptr) return {};
   const RecipeSection& recipe = config.recipe;
-  const RecipeSection::Filter& filter = recipe.filter;
   recipes::RecipeOptions formats = simulated_formats(recipe);
   formats.rules = recipe_rules(recipe);
   formats.target = Device{};
   nn::CausalLm shapes(model, {.dtype = config.training.dtype, .device = {DeviceType::meta, 0}});
-  choose_gguf_types(formats, recipes::find_recipe(recipe.name), shapes);
-  const auto conversion = recipes::apply_recipe(
-      shapes, recipes::find_recipe(recipe.name),
-      {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers}, formats);
+  const recipes::Recipe& entry = recipes::find_recipe(recipe.name);
+  choose_gguf_types(formats, entry, shapes);
+  const auto conversion = recipes::apply_recipe(shapes, entry, layer_filter(recipe.filter, entry), formats);
   return trained_scheme(config, shapes, conversion);
 }
 

@@ -137,15 +137,11 @@ std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, 
                                                        Device target, bool tail) {
   nn::CausalLm& model = *setup.model;
   const recipes::Adapters* adapters = setup.adapters.get();
-  const RecipeSection::Filter& filter = config->recipe.filter;
   const recipes::Recipe& recipe = tail ? recipes::kBf16 : recipes::find_recipe(config->recipe.name);
   recipes::RecipeOptions options = recipe_options(config, target, setup.health, setup.scaling);
   choose_gguf_types(options, recipe, model);
-  auto conversion =
-      tail ? recipes::apply_recipe(model, recipe, {})
-           : recipes::apply_recipe(model, recipe,
-                                   {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
-                                   options);
+  auto conversion = tail ? recipes::apply_recipe(model, recipe, {})
+                         : recipes::apply_recipe(model, recipe, layer_filter(config->recipe.filter, recipe), options);
   if (model.is_whole()) recipes::require_layers(recipe, conversion);
   if (adapters == nullptr) return conversion;
   const bool of_experts =

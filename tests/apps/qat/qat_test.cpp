@@ -156,6 +156,26 @@ TEST_F(Qat, GgufFilesAreExportedAsTrained) {
   EXPECT_THAT(refused.errors, AllOf(HasSubstr("recipe.gguf_scheme"), HasSubstr("no type or mix of GGUF files")));
 }
 
+// The file of a mix has the head in it too, as llama.cpp's has.
+TEST_F(Qat, AnUntiedHeadIsTrainedForItsTypeInTheFile) {
+  const auto value = [](const std::string& member) { return std::stod(member.substr(member.find(' '))); };
+  write_config(R"({"model_type": "llama", "vocab_size": 280, "hidden_size": 256, "intermediate_size": 256,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64})");
+  const std::vector<std::string> usual{"--recipe.name=qat_gguf", "--training.steps=4"};
+  std::vector<std::string> all = usual, without = usual;
+  all.insert(all.end(), {"--run.folder=all", "--export.folder=all/export"});
+  without.insert(without.end(),
+                 {"--recipe.filter.exclude=lm_head", "--run.folder=without", "--export.folder=without/export"});
+  expect_ok(train(all));
+  expect_ok(train(without));
+  const double trained = value(loss({"--model", "all", "--recipe", "qat_gguf"}));
+  EXPECT_NEAR(value(loss({"--model", "all/export"})), trained, 2e-6 * trained);
+  EXPECT_THAT(run({"inspect", "all/export"}).output, HasSubstr("3 tensors Q6_K"));  // with two of the mix
+  EXPECT_THAT(run({"inspect", "without/export"}).output, HasSubstr("2 tensors Q6_K"));
+  const double whole_head = value(loss({"--model", "without", "--recipe", "qat_gguf", "--recipe-exclude", "lm_head"}));
+  EXPECT_NEAR(value(loss({"--model", "without/export"})), whole_head, 2e-6 * whole_head);
+}
+
 // Whatever the rate, scales stay positive: the run ends well, and so does its export.
 TEST_F(Qat, LearnedScalesTakeAnyRate) {
   for (const std::string rate : {"3e-4", "1e-3", "1"})

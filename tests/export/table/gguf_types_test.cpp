@@ -40,6 +40,25 @@ TEST(GgufTypesOfModels, AMixGivesEachPartOfAModelItsType) {
   EXPECT_THAT(report, ::testing::Not(HasSubstr("skipped")));
 }
 
+TEST(GgufTypesOfModels, AnUntiedHeadHasItsTypeUnlessItIsExcluded) {
+  nn::ModelConfig config = tied_llama();
+  config.tie_word_embeddings = false;
+  nn::CausalLm model(config, {.dtype = DType::f32, .device = {DeviceType::meta, 0}});
+  RecipeOptions options;
+  choose_gguf_types(options, kQatGguf, model);
+  const auto type = [&](const std::string& layer) { return block_format(options.gguf_types->at(layer)).name; };
+  EXPECT_EQ(type("model.embed_tokens"), "Q4_K");
+  EXPECT_EQ(type("lm_head"), "Q6_K");
+  const auto report = [&](std::vector<std::string> exclude) {
+    nn::CausalLm converted(config, {.dtype = DType::f32, .device = {DeviceType::meta, 0}});
+    return recipes::conversion_report(
+        recipes::apply_recipe(converted, kQatGguf, {.exclude = std::move(exclude)}, options));
+  };
+  EXPECT_THAT(report(recipes::default_exclusions(kQatGguf)), ::testing::Not(HasSubstr("skipped")));
+  EXPECT_THAT(report({"lm_head"}), HasSubstr("skipped: in recipe.filter.exclude"));
+  EXPECT_THAT(recipes::default_exclusions(recipes::kQatInt8), ::testing::ElementsAre("lm_head"));
+}
+
 TEST(GgufTypesOfModels, SchemesOfOtherFormatsAreRefused) {
   nn::CausalLm model(tied_llama(), {.dtype = DType::f32, .device = {DeviceType::meta, 0}});
   RecipeOptions options{.gguf_scheme = "int4_weight_only_g32"};

@@ -30,7 +30,8 @@ void add_recipe_fields(Fields& fields) {
   add_field(fields, "recipe.filter.include", QUENCH_MEMBER(recipe.filter.include), any_value(), guarded,
             "Linear layers that the recipe converts: glob patterns over module names; empty: all.");
   add_field(fields, "recipe.filter.exclude", QUENCH_MEMBER(recipe.filter.exclude), any_value(), guarded,
-            "Linear layers that stay in training.dtype; takes precedence over include.");
+            "Linear layers that stay in training.dtype; takes precedence over include.",
+            "lm_head; none under qat_gguf");
 
   add_field(fields, "recipe.filter.skip_first_layers", QUENCH_MEMBER(recipe.filter.skip_first_layers), at_least(0),
             guarded, "Decoder layers at the input that stay in training.dtype.");
