@@ -25,7 +25,7 @@ the scheme without.
 
 Perplexities are those of the held-out tokens in windows of --length. Recovery is (qat - ptq) / (baseline - ptq), of the
 run with adapters against the baseline with adapters; it is not told where quantization costs less than 0.1%, which is
-less than the seeds do. --stages chooses: qat, qad, lora, lora_qad, optimizers.
+less than the seeds do. --stages chooses: qat, qad, lora, lora_qad, optimizers, or pretrain for the first model alone.
 """
 import argparse
 import concurrent.futures
@@ -320,7 +320,7 @@ def main():
         held_out, held_out_count = tokens_of(args, folder, texts[1], "held-out.npy")
         tokens = train, held_out
         print(f"{count:,} training tokens, {held_out_count:,} held out", file=sys.stderr, flush=True)
-        if any(kind in stages for kind in KINDS):
+        if any(kind in stages for kind in [*KINDS, "pretrain"]):
             model, loss = pretrain(args, tokens, folder)
             epochs = args.pretrain_steps * args.batch * args.length / count
             print(f"first training: {epochs:.1f} epochs, validation loss {loss:.4f}", file=sys.stderr, flush=True)
