@@ -7,6 +7,7 @@
 #include "nn/spec/model_config.h"
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
+#include "train/config/recipe_choice.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -72,6 +73,17 @@ void diff_architectures(const Json& before, const Json& after, std::vector<Confi
   }
 }
 
+// Exclusions that only one of two configs names, as in checkpoints of versions that stored the default, are compared
+// with those of the other's recipe.
+std::vector<std::string> exclusions(const RecipeSection& recipe) {
+  const bool open = recipe.name == kAutoRecipe;
+  return layer_filter(recipe.filter, open ? recipes::kBf16 : recipes::find_recipe(recipe.name)).exclude;
+}
+
+bool same_exclusions(const RecipeSection& a, const RecipeSection& b) {
+  return a.filter.exclude.has_value() != b.filter.exclude.has_value() && exclusions(a) == exclusions(b);
+}
+
 }  // namespace
 
 std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after, const Json* before_model) {
@@ -89,6 +101,7 @@ std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& 
     const Json old_value = field.write(before);
     const Json new_value = field.write(after);
     if (old_value == new_value) continue;
+    if (field.path == "recipe.filter.exclude" && same_exclusions(before.recipe, after.recipe)) continue;
     changes.push_back({field.path, shown(&old_value), shown(&new_value), field.resume});
   }
   return changes;

@@ -36,6 +36,18 @@ TEST(ConfigDiff, EqualConfigsHaveNoDifference) {
   EXPECT_EQ(changes({"--export.format=hf"}, {"--export.format=hf"}), "");
 }
 
+// Checkpoints of 0.3.0 store lm_head where a config names no exclusions.
+TEST(ConfigDiff, ExclusionsThatAreTheRecipesOwnAreNoDifference) {
+  EXPECT_EQ(changes({"--recipe.filter.exclude=lm_head"}, {}), "");
+  EXPECT_EQ(changes({}, {"--recipe.name=auto", "--recipe.filter.exclude=lm_head"}),
+            "recipe.name: \"bf16\" -> \"auto\"");
+  EXPECT_EQ(changes({}, {"--recipe.name=qat_gguf"}), "recipe.name: \"bf16\" -> \"qat_gguf\"");
+  EXPECT_EQ(changes({"--recipe.name=qat_gguf", "--recipe.filter.exclude="}, {"--recipe.name=qat_gguf"}), "");
+  EXPECT_EQ(changes({"--recipe.name=qat_gguf", "--recipe.filter.exclude=lm_head"}, {"--recipe.name=qat_gguf"}),
+            "recipe.filter.exclude: [\"lm_head\"] -> (unset)");
+  EXPECT_THAT(refusal({"--recipe.filter.exclude=lm_head,*.o_proj"}, {}), HasSubstr("recipe.filter.exclude"));
+}
+
 TEST(ConfigDiff, ListsOldAndNewInTableOrder) {
   EXPECT_EQ(changes({}, {"--training.steps=200", "--optimizer.lr=1e-3", "--metrics.log_every=1"}),
             "training.steps: 100 -> 200\noptimizer.lr: 3e-04 -> 0.001\nmetrics.log_every: 10 -> 1");
