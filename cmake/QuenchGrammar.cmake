@@ -15,6 +15,7 @@ if(QUENCH_GRAMMAR AND EXISTS ${XGRAMMAR_PATH}/include/xgrammar/xgrammar.h)
   set_target_properties(quench_xgrammar PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(quench_xgrammar PUBLIC Threads::Threads)
   add_library(quench_grammar OBJECT ${CMAKE_SOURCE_DIR}/engine/grammar/xgrammar.cpp)
+  target_include_directories(quench_grammar SYSTEM PRIVATE ${XGRAMMAR_PATH}/cpp) # automata of patterns
   target_link_libraries(quench_grammar PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json quench_xgrammar)
   quench_add_objects(engine quench_grammar quench_xgrammar)
 elseif(QUENCH_GRAMMAR AND QUENCH_TESTS)

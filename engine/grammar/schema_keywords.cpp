@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -100,11 +101,21 @@ void check_list(const Json& schema, std::string_view keyword, const std::string&
   for (const Json& one : list->as_array()) check_place(one, fmt::format("{}/{}/{}", place, keyword, index++));
 }
 
+// Integers that the library would round.
+bool has_large_integer(const Json& value) {
+  if (value.is_integer()) return value.as_double() >= 0x1p63;
+  if (value.is_array()) return std::ranges::any_of(value.as_array(), has_large_integer);
+  return value.is_object() && std::ranges::any_of(value.as_object(), [](const Json::Member& member) {
+           return has_large_integer(member.second);
+         });
+}
+
 // Next to const and enum, "type" repeats what their values are.
 void check_values(const Json& schema, std::string_view keyword, const std::string& place) {
+  const Json& value = *schema.find(keyword);
+  if (has_large_integer(value)) refuse_keyword(place, keyword, "has an integer of 2^63 or more");
   const Json* type = schema.find("type");
   if (type == nullptr) return;
-  const Json& value = *schema.find(keyword);
   const auto types = types_of(schema, place);
   const auto check = [&](const Json& one) {
     if (std::ranges::none_of(types, [&](const TypeKeywords* known) { return is_of_type(one, known->type); }))
@@ -151,9 +162,27 @@ void check_string(const Json& schema, const std::string& place) {
   const Json* pattern = schema.find("pattern");
   if (pattern == nullptr) return;
   if (!pattern->is_string()) refuse_keyword(place, "pattern", "is {}, expected a text", pattern->type_name());
-  for (const char* length : {"minLength", "maxLength"})
-    if (schema.find(length) != nullptr) refuse_keyword(place, length, "does not go with \"pattern\"");
+  for (const char* other : {"minLength", "maxLength", "format"})
+    if (schema.find(other) != nullptr) refuse_keyword(place, other, "does not go with \"pattern\"");
   check_expression(pattern->as_string(), fmt::format("the schema at {}/pattern", place));
+}
+
+// Numbers of a range are written with at most six decimals.
+void check_number(const Json& schema, const std::string& place) {
+  constexpr double kSteps = 1e6;
+  const auto bound = [&](const char* open, const char* closed, double nothing) {
+    const Json *exclusive = schema.find(open), *inclusive = schema.find(closed);
+    return std::pair(exclusive != nullptr && exclusive->is_number() ? exclusive->as_double() * kSteps : nothing,
+                     inclusive != nullptr && inclusive->is_number() ? inclusive->as_double() * kSteps : nothing);
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto [above, least] = bound("exclusiveMinimum", "minimum", -kInfinity);
+  const auto [below, most] = bound("exclusiveMaximum", "maximum", kInfinity);
+  const double first = std::max(std::floor(above) + 1, std::ceil(least)),
+               last = std::min(std::ceil(below) - 1, std::floor(most));
+  if (first > last)
+    refuse_keyword(place, below <= most ? "exclusiveMaximum" : "maximum",
+                   "leaves no number of at most six decimals above the minimum");
 }
 
 // A schema is an object, or true: any value.
@@ -178,6 +207,8 @@ void check_place(const Json& schema, const std::string& place) {
       refuse_keyword(place, name, "is a keyword that an answer cannot be kept to");
   }
   check_string(schema, place);
+  if (std::ranges::any_of(types, [](const TypeKeywords* type) { return type->type == "number"; }))
+    check_number(schema, place);
   if (const Json* items = schema.find("items"); items != nullptr && *items != Json(false))
     check_place(*items, place + "/items");
   check_list(schema, "prefixItems", place);

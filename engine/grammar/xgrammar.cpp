@@ -1,11 +1,14 @@
 // Grammars by XGrammar (Apache-2.0; Dong et al., 2024, arXiv:2411.15100).
 
+#include <grammar_functor.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
+#include "core/json/json.h"
 #include "core/system/check.h"
 #include "engine/grammar/grammar.h"
 
@@ -115,6 +118,34 @@ std::vector<std::string> json_texts(std::vector<std::string> texts) {
   return texts;
 }
 
+// The library keeps a pattern to what a JSON string holds unescaped where it makes an automaton of it; other patterns
+// it expands as they are, quotation marks and all.
+void require_string_pattern(const std::string& pattern) {
+  const bool printable = std::ranges::all_of(pattern, [](char c) { return c >= 0x20 && c <= 0x7e; });
+  bool kept = false;
+  if (printable)
+    if (auto automaton = xgrammar::GrammarFSMBuilder::Regex(pattern, /*json_string=*/true); automaton.IsOk()) {
+      const auto states = std::move(automaton).Unwrap();
+      std::unordered_set<int> reached;
+      states.GetReachableStates(&reached);
+      kept = std::ranges::any_of(reached, [&](int state) { return states.IsEndState(state); });
+    }
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, kept,
+      "an answer cannot be kept to \"pattern\" {}: expected an expression of printable ASCII "
+      "characters without look-around, for texts without quotation marks, backslashes and control characters",
+      Json(pattern).dump());
+}
+
+void require_string_patterns(const Json& schema) {
+  if (schema.is_array())
+    for (const Json& one : schema.as_array()) require_string_patterns(one);
+  if (!schema.is_object()) return;
+  const Json *type = schema.find("type"), *pattern = schema.find("pattern");
+  if (type != nullptr && pattern != nullptr && pattern->is_string()) require_string_pattern(pattern->as_string());
+  for (const auto& [name, value] : schema.as_object()) require_string_patterns(value);
+}
+
 class Library final : public GrammarLibrary {
  public:
   explicit Library(const GrammarVocabulary& vocabulary)
@@ -124,6 +155,8 @@ class Library final : public GrammarLibrary {
   std::shared_ptr<const Grammar> compile(const GrammarSource& source) const override {
     const WarningScope scope;
     auto grammar = with_errors(ErrorCode::bad_config, [&] { return compiled(source); });
+    if (source.kind == GrammarKind::json_schema)
+      with_errors(ErrorCode::bad_config, [&] { require_string_patterns(Json::parse(source.text)); });
     if (scope.warning()) QUENCH_FAIL(ErrorCode::bad_config, "an answer cannot be kept to it: {}", *scope.warning());
     return std::make_shared<Compiled>(std::move(grammar));
   }

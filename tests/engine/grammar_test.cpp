@@ -133,6 +133,24 @@ TEST_F(GrammarTest, WhatAnAnswerCannotBeKeptToIsRefusedByNameAndPlace) {
   EXPECT_THAT(of_schema(R"({"type": "string", "pattern": "(?=a)a"})"), HasSubstr("ookahead"));
   EXPECT_THAT(of_schema(R"({"type": "string", "pattern": "[a"})"), HasSubstr("Unclosed"));
   EXPECT_THAT(of_schema(R"({"type": "string", "pattern": "a+", "maxLength": 3})"), HasSubstr("maxLength"));
+  // Texts that a JSON string holds escaped, and characters that the library does not keep apart.
+  for (const char* pattern : {"^[^é]{3}$", R"(^"{3}$)", R"(^\\{3}$)", R"(^a\nb$)"})
+    EXPECT_THAT(of_schema(fmt::format(R"({{"properties": {{"a": {{"type": "string", "pattern": "{}"}}}}}})", pattern)),
+                HasSubstr("cannot be kept to \"pattern\""))
+        << pattern;
+  for (const char* pattern : {"^.{3,20}$", R"(^[^\"]+$)", "^[A-Z][a-z]*( [a-z]+)?$"})
+    EXPECT_EQ(of_schema(fmt::format(R"({{"type": "string", "pattern": "{}"}})", pattern)), "none") << pattern;
+  EXPECT_THAT(of_schema(R"({"type": "string", "format": "date", "pattern": "x"})"),
+              HasSubstr("\"format\" does not go"));
+  for (const char* range :
+       {R"("exclusiveMinimum": 0, "maximum": 1e-7)", R"("minimum": 0.1234567, "maximum": 0.1234568)",
+        R"("exclusiveMinimum": 1, "exclusiveMaximum": 1.000001)"})
+    EXPECT_THAT(of_schema(fmt::format(R"({{"type": "number", {}}})", range)), HasSubstr("at most six decimals"));
+  for (const char* range : {R"("minimum": 0, "maximum": 1e-6)", R"("minimum": -5)", R"("exclusiveMaximum": 2.5)"})
+    EXPECT_EQ(of_schema(fmt::format(R"({{"type": "number", {}}})", range)), "none") << range;
+  EXPECT_THAT(of_schema(R"({"const": 12345678901234567890})"), HasSubstr("an integer of 2^63 or more"));
+  EXPECT_THAT(of_schema(R"({"enum": [{"a": [9223372036854775808]}]})"), HasSubstr("an integer of 2^63 or more"));
+  EXPECT_EQ(of_schema(R"({"const": 9223372036854775807})"), "none");
   EXPECT_THAT(fault(GrammarKind::regex, "(((a*)b*)+c)*"), HasSubstr("nested more than 2 deep"));
   EXPECT_THAT(fault(GrammarKind::regex, "a$b"), HasSubstr("cannot be kept to it"));
   EXPECT_THAT(of_schema("{\"title\": \"" + std::string(kMostGrammarBytes, 'a') + "\"}"), HasSubstr("at most"));
