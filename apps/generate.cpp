@@ -228,11 +228,12 @@ void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& t
   report_published_sampling(o, loaded);
   const std::vector<std::int64_t> ends = stop_tokens(loaded, tokenizer, chat);
   if (!o.ignore_eos) o.generation.stop_tokens = ends;
-  if (o.json_schema.empty() && o.regex.empty()) return;
-  const GrammarSource source = o.json_schema.empty() ? GrammarSource{.kind = GrammarKind::regex, .text = o.regex}
-                                                     : GrammarSource{.kind = GrammarKind::json_schema,
-                                                                     .text = Json::parse_file(o.json_schema).dump()};
-  const std::string option = o.json_schema.empty() ? "--regex" : fmt::format("--json-schema {}", o.json_schema);
+  const bool by_schema = o.schema_option && o.schema_option->given();
+  if (!by_schema && !(o.regex_option && o.regex_option->given())) return;
+  const GrammarSource source =
+      !by_schema ? GrammarSource{.kind = GrammarKind::regex, .text = o.regex}
+                 : GrammarSource{.kind = GrammarKind::json_schema, .text = Json::parse_file(o.json_schema).dump()};
+  const std::string option = !by_schema ? "--regex" : fmt::format("--json-schema {}", o.json_schema);
   try {
     o.generation.grammar =
         GrammarCompiler(grammar_vocabulary(tokenizer, loaded.config().vocab_size, ends)).compile(source);
@@ -319,10 +320,11 @@ void add_generate_verb(const Command& app) {
       .show_default();
   verb.add_option("--seed", s.seed, "Seed of the draws").show_default();
   verb.add_option("--stop", o->stop, "Texts that end an answer, and are not part of it");
-  const CommandOption schema = verb.add_option(
+  o->schema_option = verb.add_option(
       "--json-schema", o->json_schema,
       "File with a JSON schema ({}: any JSON) that answers keep to, unless --max-new-tokens cuts them off");
-  verb.add_option("--regex", o->regex, "Regular expression that answers match as a whole").excludes(schema);
+  o->regex_option = verb.add_option("--regex", o->regex, "Regular expression that answers match as a whole")
+                        .excludes(*o->schema_option);
   verb.add_flag("--ignore-eos", o->ignore_eos, "Continue after end-of-sequence tokens");
   add_loading_options(verb, *o);
   verb.add_flag("--json", o->json, "Print the result as JSON");

@@ -87,16 +87,19 @@ class Engine::Impl {
     return more || !inbox_.empty();
   }
 
+  bool try_step() {
+    try {
+      return step();
+    } catch (const std::exception& error) {
+      QUENCH_LOG_ERROR("a pass of the engine failed: {}", error.what());
+      scheduler_.fail_running(error.what());
+      return true;
+    }
+  }
+
   void run(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      bool more = true;
-      try {
-        more = step();
-      } catch (const std::exception& error) {
-        QUENCH_LOG_ERROR("a pass of the engine failed: {}", error.what());
-        scheduler_.fail_running(error.what());
-      }
-      if (more) continue;
+      if (try_step()) continue;
       std::unique_lock lock(mutex_);
       changed_.wait(lock, stop, [&] { return !inbox_.empty(); });
     }
@@ -136,6 +139,9 @@ void Engine::cancel(std::uint64_t request) {
 }
 bool Engine::step() {
   return impl_->step();
+}
+bool Engine::try_step() {
+  return impl_->try_step();
 }
 void Engine::run(const std::stop_token& stop) {
   impl_->run(stop);

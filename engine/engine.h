@@ -110,8 +110,9 @@ class Engine {
   void cancel(std::uint64_t request);
   // One pass; false if nothing is left to do. One thread at a time.
   bool step();
-  // Steps until `stop` is requested; sleeps while there is nothing to do. A pass that throws fails its requests
-  // (EndReason::failed); the engine continues.
+  // step(), but a pass that throws fails its requests (EndReason::failed), and the engine continues.
+  bool try_step();
+  // Such steps until `stop` is requested; sleeps while there is nothing to do.
   void run(const std::stop_token& stop);
   [[nodiscard]] EngineStats stats() const;
 

@@ -36,6 +36,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;  // texts
   std::string json_schema;        // file
   std::string regex;
+  std::optional<CommandOption> schema_option, regex_option;  // whether json_schema and regex are given
   bool ignore_eos = false;
   bool json = false;
   bool deterministic = false;  // batch_invariant(); for verbs of the engine

@@ -249,7 +249,7 @@ void run(ServeOptions& o) {
                          .formats = formats,
                          .stop_tokens = ends,
                          .most_choices = most_choices,
-                         .marks_calls = serve::writes_tool_calls(*tokenizer)};
+                         .marks_calls = serve::writes_tool_calls(*tokenizer, o.loading.chat_template)};
   serve::ServedModels models{.base = served_name(o), .adapters = {}};
   for (const NamedAdapter& adapter : o.named_adapters) models.adapters.push_back(adapter.name);
   serve::Service service({.models = models,

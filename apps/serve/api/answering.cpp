@@ -126,12 +126,15 @@ void Answering::add_echoes(std::size_t prompt) {
     backend_.model_thread.call([&] { scores = score_prompt(backend_.model, ids, request_.top_logprobs, adapter_); });
   const auto count = static_cast<std::size_t>(request_.choices);
   for (std::size_t i = prompt * count; i < (prompt + 1) * count; ++i)
-    ready_.emplace_back(i, choices_[i].echo(text, scores));
+    ready_.emplace_back(i, choices_[i].echo(text, scores, !given.is_tokens));
 }
 
 void Answering::submit_choice(std::size_t choice, std::uint64_t seed) {
   const std::vector<std::int32_t>& prompt = prompts_[choice / static_cast<std::size_t>(request_.choices)];
-  const std::int64_t most = request_.max_tokens.value_or(room_behind(backend_.model.config(), prompt.size()));
+  // By default to the end of the context, or of a smaller KV cache.
+  const std::int64_t most = request_.max_tokens.value_or(
+      std::min(room_behind(backend_.model.config(), prompt.size()),
+               std::max<std::int64_t>(backend_.engine.stats().cache_tokens - std::ssize(prompt), 0)));
   if (most == 0) {
     ready_.emplace_back(choice, choices_[choice].end(EndReason::length));
     return;

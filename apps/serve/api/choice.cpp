@@ -13,8 +13,10 @@ Choice::Choice(const Tokenizer& tokenizer, const ApiRequest& request, std::span<
   if (request.calls_tools && marks_calls) calls_.emplace();
 }
 
-Piece Choice::echo(std::string text, std::vector<ScoredToken> tokens) {
-  return keep({.text = std::move(text), .calls = {}, .tokens = std::move(tokens), .finish_reason = {}});
+Piece Choice::echo(std::string text, std::vector<ScoredToken> tokens, bool verbatim) {
+  const std::size_t shown = verbatim ? tokens.size() : 0;
+  return keep(
+      {.text = std::move(text), .calls = {}, .tokens = std::move(tokens), .verbatim = shown, .finish_reason = {}});
 }
 
 Piece Choice::add(SampledToken token) {
@@ -63,6 +65,7 @@ Piece Choice::keep(Piece piece) {
   whole_.calls.insert(whole_.calls.end(), piece.calls.begin(), piece.calls.end());
   whole_.tokens.insert(whole_.tokens.end(), piece.tokens.begin(), piece.tokens.end());
   whole_.finish_reason = piece.finish_reason;
+  whole_.verbatim += piece.verbatim;
   return piece;
 }
 

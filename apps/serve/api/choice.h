@@ -26,6 +26,7 @@ struct Piece {
   std::string text;
   std::vector<ToolCall> calls;
   std::vector<ScoredToken> tokens;  // with logprobs
+  std::size_t verbatim = 0;         // first tokens whose special ones `text` has, whatever the request leaves out
   std::string finish_reason;        // "stop", "length", "tool_calls"; empty: not the last piece
 
   [[nodiscard]] bool empty() const { return text.empty() && calls.empty() && tokens.empty() && finish_reason.empty(); }
@@ -38,8 +39,8 @@ class Choice {
   Choice(const Tokenizer& tokenizer, const ApiRequest& request, std::span<const std::int64_t> stop_tokens,
          std::span<const std::int32_t> prompt, bool marks_calls);
 
-  // With echo: before the first token.
-  [[nodiscard]] Piece echo(std::string text, std::vector<ScoredToken> tokens);
+  // With echo: before the first token. `verbatim`: Piece::verbatim is all of them.
+  [[nodiscard]] Piece echo(std::string text, std::vector<ScoredToken> tokens, bool verbatim);
   // Not after finished().
   [[nodiscard]] Piece add(SampledToken token);
   // The engine's last word; empty if the answer was complete already.

@@ -15,7 +15,10 @@ void ModelThread::run(const std::stop_token& stop) {
       work.swap(waiting_);
       passes_ = passes;
     }
-    for (std::packaged_task<void()>& task : work) task();
+    for (std::packaged_task<void()>& task : work) {
+      task();
+      engine_.try_step();  // calls that follow each other closely do not hold up answers
+    }
     const std::stop_callback forward(stop, [&passes] { passes.request_stop(); });
     engine_.run(passes.get_token());
   }

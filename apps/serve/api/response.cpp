@@ -78,7 +78,9 @@ Json ResponseForm::completion_logprobs(const Piece& piece, std::int64_t& charact
     tokens.push_back(text);
     logprobs.push_back(token.logprob ? Json(static_cast<double>(*token.logprob)) : Json());
     offsets.push_back(characters);
-    characters += character_count(bytes);  // a character's first byte counts
+    // A character's first byte counts, and a token that the text leaves out not at all.
+    const bool is_shown = tokens.as_array().size() <= piece.verbatim || !request_.skip_special;
+    if (is_shown || !tokenizer_.is_special(token.token)) characters += character_count(bytes);
     if (!token.logprob) {
       tops.push_back(Json());
       continue;

@@ -5,6 +5,7 @@
 
 #include "apps/serve/api/identifiers.h"
 #include "core/json/json.h"
+#include "data/text/document_reader.h"
 
 namespace quench::serve {
 namespace {
@@ -36,10 +37,11 @@ std::size_t partial_mark(std::string_view text, std::string_view mark) {
 
 }  // namespace
 
-bool writes_tool_calls(const Tokenizer& tokenizer) {
+bool writes_tool_calls(const Tokenizer& tokenizer, const std::string& chat_template) {
+  const auto has_mark = [](const std::string& text) { return text.find(kOpen) != std::string::npos; };
+  if (const std::string chosen = chat_template_text(chat_template); !chosen.empty()) return has_mark(chosen);
   const auto& templates = tokenizer.chat_template();
   if (!templates) return false;
-  const auto has_mark = [](const std::string& text) { return text.find(kOpen) != std::string::npos; };
   return has_mark(templates->text) ||
          std::ranges::any_of(templates->named, [&](const auto& named) { return has_mark(named.text); });
 }
@@ -50,8 +52,12 @@ std::string ToolCallParser::text_before_mark() {
   const std::size_t solid = std::string_view(pending_).substr(0, end).find_last_not_of(kBlank);
   end = solid == std::string::npos ? 0 : solid + 1;
   std::string text = pending_.substr(0, end);
-  if (after_call_ && !text.empty()) text.erase(0, text.find_first_not_of(kBlank));
+  if (after_call_ && !text.empty()) {
+    text.erase(0, text.find_first_not_of(kBlank));
+    if (had_text_) text.insert(0, "\n");
+  }
   after_call_ = after_call_ && text.empty();
+  had_text_ = had_text_ || !text.empty();
   if (mark == std::string::npos) {
     pending_.erase(0, end);
   } else {

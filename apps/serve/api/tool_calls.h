@@ -16,10 +16,11 @@ struct ToolCall {
   std::string arguments;  // JSON
 };
 
-// A chat template of the tokenizer writes calls so.
-[[nodiscard]] bool writes_tool_calls(const Tokenizer& tokenizer);
+// Whether the template in use writes calls so. `chat_template`: as in section data; "auto": the tokenizer's.
+[[nodiscard]] bool writes_tool_calls(const Tokenizer& tokenizer, const std::string& chat_template);
 
-// Takes calls out of a text that arrives in pieces. What is no call stays text; white space next to calls is dropped.
+// Takes calls out of a text that arrives in pieces. What is no call stays text; white space next to calls is dropped,
+// but for a line break between a text before them and one after them.
 class ToolCallParser {
  public:
   // Text that has become certain; complete calls are appended to `calls`.
@@ -34,6 +35,7 @@ class ToolCallParser {
   std::string pending_;
   bool in_call_ = false;
   bool after_call_ = false;  // nothing but white space since
+  bool had_text_ = false;    // before a call
 };
 
 }  // namespace quench::serve

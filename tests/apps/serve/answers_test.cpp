@@ -7,6 +7,7 @@
 #include "apps/serve/api/response.h"
 #include "apps/serve/api/token_stream.h"
 #include "apps/serve/api/tool_calls.h"
+#include "tests/testing.h"
 
 namespace quench::serve {
 namespace {
@@ -116,8 +117,18 @@ TEST(ServeToolCalls, WhatIsNoCallStaysText) {
               std::pair(std::string("<tool_call>{\"name\": \"f\""), std::size_t{0}));
     EXPECT_EQ(parse("<tool_call>{\"name\": \"f\"}", piece), std::pair(std::string(), std::size_t{1}));
     EXPECT_EQ(parse("x <tool_call>{\"name\": \"f\"}</tool_call> y", piece),
-              std::pair(std::string("xy"), std::size_t{1}));
+              std::pair(std::string("x\ny"), std::size_t{1}));
+    EXPECT_EQ(parse("<tool_call>{\"name\": \"f\"}</tool_call> y", piece), std::pair(std::string("y"), std::size_t{1}));
   }
+}
+
+TEST(ServeToolCalls, TheTemplateInUseDecides) {
+  const quench::testing::TempDir folder;
+  quench::testing::write_file(folder / "calls.jinja", "{{ messages[0].content }}<tool_call>");
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer("bytes");
+  EXPECT_TRUE(writes_tool_calls(*tokenizer, (folder / "calls.jinja").string()));
+  EXPECT_FALSE(writes_tool_calls(*tokenizer, "llama3"));
+  EXPECT_FALSE(writes_tool_calls(*tokenizer, "auto"));
 }
 
 TEST_F(ServeAnswer, ChatsHaveTheFormOfOpenAi) {
@@ -165,7 +176,8 @@ TEST_F(ServeAnswer, LogprobsOfCompletionsBeginWithTheEcho) {
   request_.logprobs = true;
   std::vector<Choice> choices;
   choices.push_back(choice());
-  (void)choices[0].echo("ab", {{.token = 'a', .logprob = {}, .top = {}}, {.token = 'b', .logprob = -2.0F, .top = {}}});
+  (void)choices[0].echo("ab", {{.token = 'a', .logprob = {}, .top = {}}, {.token = 'b', .logprob = -2.0F, .top = {}}},
+                        true);
   (void)add(choices[0],
             "\xc3\xa9"
             "c");
@@ -180,6 +192,27 @@ TEST_F(ServeAnswer, LogprobsOfCompletionsBeginWithTheEcho) {
   EXPECT_THAT(logprobs.at("text_offset").as_array(), ElementsAre(Json(0), Json(1), Json(2), Json(3), Json(3)));
   EXPECT_EQ(logprobs.at("top_logprobs").as_array()[0], Json());
   EXPECT_EQ(logprobs.at("top_logprobs").as_array()[4].at("c"), Json(-0.5));
+}
+
+// Offsets are places in the text, which has special tokens in the echo of a text prompt alone.
+TEST_F(ServeAnswer, OffsetsCountWhatTheTextHolds) {
+  request_.chat = false;
+  request_.logprobs = true;
+  for (const bool verbatim : {true, false}) {
+    std::vector<Choice> choices;
+    choices.push_back(choice());
+    const auto special = static_cast<std::int32_t>(kEnd);
+    const std::string name = tokenizer_->token_text(special);
+    (void)choices[0].echo(verbatim ? name + "a" : "a",
+                          {{.token = special, .logprob = {}, .top = {}}, {.token = 'a', .logprob = -1.0F, .top = {}}},
+                          verbatim);
+    (void)add(choices[0], "b");
+    (void)choices[0].end(EndReason::length);
+    const Json whole = ResponseForm(request_, *tokenizer_, "m").whole(choices, {});
+    const Json& offsets = whole.at("choices").as_array().front().at("logprobs").at("text_offset");
+    const auto shown = verbatim ? std::ssize(name) : 0;
+    EXPECT_THAT(offsets.as_array(), ElementsAre(Json(0), Json(shown), Json(shown + 1)));
+  }
 }
 
 TEST(ServeTokenStream, IsBoundedAndEndsAreAlwaysTaken) {

@@ -181,6 +181,8 @@ TEST_F(ServeFormats, GenerateKeepsToAFile) {
   }
   const Outcome matched = generate({"--prompt", "A", "--json", "--regex", "[xyz]{2}"});
   EXPECT_EQ(Json::parse(matched.output).at("text").as_string().size(), 2U);
+  EXPECT_EQ(Json::parse(generate({"--prompt", "A", "--json", "--regex", ""}).output).at("text"), Json(""));
+  EXPECT_NE(generate({"--prompt", "A", "--json-schema", ""}).status, 0);
   EXPECT_THAT(generate({"--prompt", "A", "--json-schema", "bad.json"}).errors,
               HasSubstr("bad.json: the schema at #: \"not\""));
   EXPECT_THAT(generate({"--prompt", "A", "--json-schema", "none.json"}).errors, HasSubstr("none.json"));

@@ -50,6 +50,33 @@ class ServeLimits : public ::testing::Test {
   std::filesystem::path model_ = chat_model(folder_.path(), kContext);
 };
 
+TEST_F(ServeLimits, AnswersWithoutALengthEndWithASmallCache) {
+  const ServerProcess server(folder_.path(), model_, {"--cache-tokens", "96"});
+  const Json answer = server.json("chat/completions",
+                                  R"({"messages": [{"role": "user", "content": "The ferry"}], "ignore_eos": true})");
+  const std::int64_t tokens = answer.at("usage").at("total_tokens").as_int();
+  EXPECT_GE(tokens, 64);
+  EXPECT_LE(tokens, 128);  // whole pages
+  EXPECT_EQ(answer.at("choices").as_array().front().at("finish_reason"), Json("length"));
+}
+
+// Prompts that are scored follow each other without a gap; an answer grows between them.
+TEST_F(ServeLimits, ScoredPromptsDoNotHoldUpAnswers) {
+  const auto server = start({});
+  std::atomic<bool> done = false;
+  std::vector<std::jthread> clients;
+  for (int client = 0; client < 3; ++client)
+    clients.emplace_back([&] {
+      while (!done)
+        (void)server->post("completions", R"({"prompt": "The ferry", "echo": true, "logprobs": 0, "max_tokens": 0})");
+    });
+  const httplib::Result answer =
+      server->post("completions", R"({"prompt": "A lake", "max_tokens": 40, "ignore_eos": true})");
+  done = true;
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 200);
+}
+
 TEST_F(ServeLimits, NobodyGetsInWithoutTheKey) {
   testing::write_file(folder_ / "key", "secret-key\n");
   const auto server = start({"--api-key-file", (folder_ / "key").string(), "--host", "0.0.0.0", "--verbose"});
