@@ -95,6 +95,9 @@ TEST(GrpoReward, AFailingCommandIsNamed) {
   });
   testing::expect_error(ErrorCode::corrupt, "line 1 of its output is \"good\"",
                         [] { (void)rewards_of(with_command("echo good"), {"a"}); });
+  for (const char* number : {"inf", "-inf", "1e400"})
+    testing::expect_error(ErrorCode::corrupt, "expected a number, or null for none",
+                          [&] { (void)rewards_of(with_command(fmt::format("echo {}", number)), {"a"}); });
   testing::expect_error(ErrorCode::bad_config, "needs a shell command",
                         [] { (void)rewards_of(with_command(""), {"a"}); });
 }

@@ -117,7 +117,8 @@ TEST(GrpoServedReward, JsonOfASchemaIsRewarded) {
   };
   for (const char* good : {R"({"name": "ab", "age": 3})", R"( {"age": 3.0, "name": "aä€", "kind": 1} )",
                            R"({"name": "abc", "age": 0, "version": 2, "tags": ["x", null]})",
-                           "```json\n{\"name\": \"ab\", \"age\": 9}\n```"})
+                           "```json\n{\"name\": \"ab\", \"age\": 9}\n```", "```{\"name\": \"ab\", \"age\": 9}```",
+                           " ``` {\"name\": \"ab\", \"age\": 9} ``` ", "```json {\"name\": \"ab\", \"age\": 9}```"})
     EXPECT_EQ(reward(good), 1) << good;
   for (const char* bad :
        {"", "{", R"({"name": "ab"})", R"({"name": "a", "age": 3})", R"({"name": "abcd", "age": 3})",

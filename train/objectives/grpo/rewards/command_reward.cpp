@@ -152,7 +152,7 @@ double number_of(std::string_view line, std::size_t at, const std::string& comma
   if (line == "null" || line == "None") return std::numeric_limits<double>::quiet_NaN();
   double value = 0;
   const auto [rest, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-  QUENCH_CHECK_AS(ErrorCode::corrupt, error == std::errc() && rest == line.data() + line.size(),
+  QUENCH_CHECK_AS(ErrorCode::corrupt, error == std::errc() && rest == line.data() + line.size() && !std::isinf(value),
                   "grpo.reward_command \"{}\": line {} of its output is {}, expected a number, or null for none",
                   command, at + 1, Json(std::string(line)).dump());
   return value;

@@ -19,7 +19,11 @@ std::string_view document_in(std::string_view text) {
   strip();
   if (text.size() < 2 * kFence.size() || !text.starts_with(kFence) || !text.ends_with(kFence)) return text;
   text.remove_suffix(kFence.size());
-  text.remove_prefix(std::min(text.find('\n'), text.size()));
+  // The fence may name a language: "```json".
+  text.remove_prefix(kFence.size());
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto word = static_cast<std::size_t>(std::ranges::find_if_not(text, is_letter) - text.begin());
+  if (word < text.size() && kSpaces.find(text[word]) != std::string_view::npos) text.remove_prefix(word);
   strip();
   return text;
 }
