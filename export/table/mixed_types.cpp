@@ -46,6 +46,7 @@ struct NamedTensors {
 
 void choose_mixed_types(QuantizationRules& rules, const std::vector<ModelTensor>& tensors,
                         const nn::ModelConfig& config) {
+  if (rules.planned) return;  // layers that a plan does not name stay in high precision
   const GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
   if (rules.scheme == nullptr || rules.scheme->mix == nullptr || architecture == nullptr) return;
   const GgufMix& mix = *rules.scheme->mix;
@@ -101,9 +102,17 @@ void choose_gguf_types(recipes::RecipeOptions& options, const recipes::Recipe& r
                 "another, for example q2_k, q3_k_s or iq4_xs",
                 scheme.name, recipe.name);
   }
+  const GgufMix* mix = scheme.mix;
   auto types = std::make_shared<recipes::GgufTypes>();
   for (const auto& [layer, chosen] : chosen_schemes(tensors, rules))
-    if (chosen != nullptr) (*types)[layer] = chosen->weights.blocks.value();
+    if (chosen != nullptr) {
+      const BlockType type = chosen->weights.blocks.value();
+      const GgufMix* of = mix != nullptr ? mix : chosen->mix;
+      QUENCH_CHECK_AS(ErrorCode::bad_config, of == nullptr || !needs_matrix(*of, layer, block_format(type).name),
+                      "recipe.rules: {} as {} needs an importance matrix, without which {} trains; choose another type",
+                      layer, chosen->name, recipe.name);
+      (*types)[layer] = type;
+    }
   for (const ModelTensor& tensor : tensors) {
     if (!tensor.embedding || rules.embeddings == nullptr) continue;
     const Scheme* fits = fitting_scheme(*rules.embeddings, tensor.shape[1]);

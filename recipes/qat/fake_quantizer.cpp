@@ -25,11 +25,16 @@ void round_under_own_scale(const Tensor& x, const Tensor& out) {
 // Parts of one type at once, where all have it.
 void round_gguf_rows(const Tensor& x, const FakeFormat& format, const Tensor& out) {
   const std::span parts(format.gguf.data(), format.gguf_parts);
-  if (std::ranges::all_of(parts, [&](const GgufRows& part) { return part.type == parts.front().type; }))
-    return round_gguf({.x = x, .type = parts.front().type, .out = out});
+  const auto is_alike = [&](const GgufRows& part) { return !part.is_whole && part.type == parts.front().type; };
+  if (std::ranges::all_of(parts, is_alike)) return round_gguf({.x = x, .type = parts.front().type, .out = out});
   for (std::int64_t row = 0; row < x.size(0);)
     for (const GgufRows& part : parts) {
-      round_gguf({.x = x.narrow(0, row, part.rows), .type = part.type, .out = out.narrow(0, row, part.rows)});
+      const Tensor rows = x.narrow(0, row, part.rows);
+      Tensor rounded = out.narrow(0, row, part.rows);
+      if (part.is_whole)
+        rounded.copy_from(rows);
+      else
+        round_gguf({.x = rows, .type = part.type, .out = rounded});
       row += part.rows;
     }
 }
@@ -43,9 +48,12 @@ std::string FakeFormat::describe() const {
                                                         : fmt::format("int{}", integers.bits),
                        integers.group_size > 0 ? fmt::format("in groups of {}", integers.group_size) : "by row");
   std::string text;
-  for (std::size_t i = 0; i < gguf_parts; ++i)
-    if (i == 0 || gguf[i].type != gguf[i - 1].type)
-      text += fmt::format("{}{}", text.empty() ? "" : ", ", block_format(gguf[i].type).name);
+  std::string_view before;
+  for (std::size_t i = 0; i < gguf_parts; ++i) {
+    const std::string_view name = gguf[i].is_whole ? "high precision" : block_format(gguf[i].type).name;
+    if (name != before) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+    before = name;
+  }
   return text;
 }
 
@@ -59,7 +67,7 @@ std::optional<FakeFormat::Problem> FakeFormat::problem(std::int64_t rows, std::i
   if (block > 0 && columns % block != 0)
     return Problem{fmt::format("blocks of {} do not divide its {} inputs", block, columns)};
   for (std::size_t i = 0; i < gguf_parts; ++i)
-    if (const BlockFormat& format = block_format(gguf[i].type); columns % format.elements != 0)
+    if (const BlockFormat& format = block_format(gguf[i].type); !gguf[i].is_whole && columns % format.elements != 0)
       return Problem{
           fmt::format("blocks of {} ({}) do not divide its {} inputs", format.elements, format.name, columns)};
   const std::int64_t group = kind == Kind::integer ? integers.group_size : 0;

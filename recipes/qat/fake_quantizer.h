@@ -15,10 +15,11 @@
 
 namespace quench::recipes {
 
-// Rows in the grid of one GGUF type.
+// Rows in the grid of one GGUF type, or as they are.
 struct GgufRows {
   std::int64_t rows = 0;  // 0: all
   BlockType type = BlockType::q4_0;
+  bool is_whole = false;  // in high precision
   friend bool operator==(const GgufRows&, const GgufRows&) = default;
 };
 inline constexpr std::size_t kMostGgufParts = 4;  // parts of a fused layer

@@ -24,24 +24,26 @@ RowsPlan plan_rows(const nn::LinearInfo& layer, const RecipeOptions& options) {
     return plan;
   }
   const DeviceType device = options.target.value_or(layer.device).type;
+  bool any = options.gguf_types == nullptr;  // part with a type
   for (const nn::LinearPart& part : parts) {
     GgufRows rows{.rows = part.rows};
     if (options.gguf_types != nullptr) {
       const auto type = options.gguf_types->find(part.name);
-      if (type == options.gguf_types->end()) {
-        plan.problem = fmt::format("{} stores it in high precision", options.gguf_scheme);
-        return plan;
-      }
-      rows.type = type->second;
+      rows.is_whole = type == options.gguf_types->end();
+      if (!rows.is_whole) rows.type = type->second;
+      any = any || !rows.is_whole;
     }
-    if (device != DeviceType::meta && !can_round_gguf(rows.type, device)) {
+    if (!rows.is_whole && device != DeviceType::meta && !can_round_gguf(rows.type, device)) {
       plan.problem =
           fmt::format("there is no kernel for {} on {} devices", block_format(rows.type).name, to_string(device));
       return plan;
     }
     plan.format.gguf[plan.format.gguf_parts++] = rows;
   }
-  if (const auto found = plan.format.problem(layer.out_features, layer.in_features)) plan.problem = found->reason;
+  if (!any)
+    plan.problem = fmt::format("{} stores it in high precision", options.gguf_scheme);
+  else if (const auto found = plan.format.problem(layer.out_features, layer.in_features))
+    plan.problem = found->reason;
   return plan;
 }
 

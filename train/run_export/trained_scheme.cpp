@@ -35,8 +35,12 @@ std::string counted_layers(const std::vector<std::string>& layers) {
 
 std::vector<std::string> TrainedScheme::untrained_layers(const std::vector<ModelTensor>& tensors) const {
   std::vector<std::string> layers;
-  for (const ModelTensor& tensor : tensors)
-    if (!tensor.layer.empty() && high_precision.contains(tensor.parameter->name)) layers.push_back(tensor.layer);
+  for (const ModelTensor& tensor : tensors) {
+    // A part of a layer that runs as one has no type where the others have theirs.
+    const bool has_none = !types.empty() && !types.contains(tensor.layer);
+    if (!tensor.layer.empty() && (has_none || high_precision.contains(tensor.parameter->name)))
+      layers.push_back(tensor.layer);
+  }
   return layers;
 }
 
@@ -73,6 +77,14 @@ void TrainedScheme::warn_of_others(const std::vector<ModelTensor>& tensors, cons
     if (stored != nullptr && is_stored_by(*stored, layer)) continue;
     if (std::ranges::find(untrained, layer) != untrained.end()) continue;
     others[stored != nullptr ? stored->name : "high precision"].push_back(layer);
+  }
+  for (const ModelTensor& tensor : tensors) {
+    const std::string table = tensor.name.substr(0, tensor.name.rfind('.'));
+    const auto trained = types.find(table);
+    if (!tensor.embedding || trained == types.end()) continue;
+    const Scheme* stored = rules.embeddings != nullptr ? fitting_scheme(*rules.embeddings, tensor.shape[1]) : nullptr;
+    if (stored == nullptr || stored->weights.blocks != trained->second)
+      others[stored != nullptr ? stored->name : "high precision"].push_back(table);
   }
   for (const auto& [stored, layers] : others)
     QUENCH_LOG_WARN("export: these layers were trained for {} (recipe {}) and are stored as {}: {}", scheme->name,

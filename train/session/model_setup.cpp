@@ -139,7 +139,10 @@ std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, 
   const recipes::Adapters* adapters = setup.adapters.get();
   const recipes::Recipe& recipe = tail ? recipes::kBf16 : recipes::find_recipe(config->recipe.name);
   recipes::RecipeOptions options = recipe_options(config, target, setup.health, setup.scaling);
-  choose_gguf_types(options, recipe, model);
+  if (setup.gguf_types != nullptr)
+    options.gguf_types = setup.gguf_types;
+  else
+    choose_gguf_types(options, recipe, model);
   auto conversion = tail ? recipes::apply_recipe(model, recipe, {})
                          : recipes::apply_recipe(model, recipe, layer_filter(config->recipe.filter, recipe), options);
   if (model.is_whole()) recipes::require_layers(recipe, conversion);
@@ -167,6 +170,9 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
     ModelSetup whole = build_model(config, Device{DeviceType::meta}, target, {.tensor = sharding.tensor}, model);
     setup.all_adapters = trained_adapters(whole);
     all = std::move(whole.conversion);
+    recipes::RecipeOptions types = recipe_options(config, target, nullptr, nullptr);
+    choose_gguf_types(types, recipes::find_recipe(config->recipe.name), *whole.model);
+    setup.gguf_types = types.gguf_types;
   }
   setup.config = model ? *model : run_model_config(*config);
   nn::ParameterOptions options = parameter_options(config, device);

@@ -23,6 +23,8 @@ struct ModelSetup {
   std::shared_ptr<recipes::HealthRecorder> health;   // null: metrics.health_every is 0
   std::shared_ptr<recipes::DelayedScaling> scaling;  // null: recipe.scaling is dynamic
   std::optional<std::int64_t> all_adapters;          // trained_adapters() of all pipeline stages
+  // Types of recipe qat_gguf for a pipeline stage, which follow from the whole model; null: from `model`.
+  std::shared_ptr<const recipes::GgufTypes> gguf_types;
 };
 
 // Active per token; nullopt: full training.

@@ -60,6 +60,19 @@ TEST_F(QatRules, TypesOfAGgufFileFollowRules) {
   expect_exported_as_trained("gguf");
 }
 
+// Parts of a layer that runs as one, next to parts in high precision.
+TEST_F(QatRules, PartsOfALayerMayStayInHighPrecision) {
+  for (const auto& [name, rules] :
+       {std::pair("gate", "*.gate_proj=none"),
+        {"mixed", "*.gate_proj=none,*.up_proj=q8_0"},
+        {"keys", "model.layers.0.self_attn.q_proj=q8_0,model.layers.0.self_attn.k_proj=none"}}) {
+    SCOPED_TRACE(name);
+    expect_ok(train(
+        name, {kGguf, "--recipe.gguf_scheme=q4_0", fmt::format("--recipe.rules={}", rules), "--export.format=gguf"}));
+    expect_exported_as_trained(name);
+  }
+}
+
 TEST_F(QatRules, TrainingStartsFromAPlanOfBitsByBudget) {
   make_base();
   for (const auto& [format, name, bits] :

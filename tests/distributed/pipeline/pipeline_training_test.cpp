@@ -83,6 +83,16 @@ TEST_F(PipelineTraining, TiedTablesTrainTheSame) {
   expect_same_training("clipped", 4, kTwo, {"--training.max_norm=0.01"});
 }
 
+// Types of a mix follow from all layers and the head: stages take those of the whole model.
+TEST_F(PipelineTraining, MixesOfGgufTypesTrainTheSame) {
+  for (const bool tied : {true, false}) {
+    write_config(fmt::format(R"("model_type": "llama", "vocab_size": 512, "hidden_size": 32, "intermediate_size": 64,
+      "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": {})",
+                             tied));
+    expect_same_training(tied ? "tied" : "untied", 2, kTwo, {"--recipe.name=qat_gguf"});
+  }
+}
+
 // The terms of the loss for even loads take part; a bias on the choice moves with the loads of all layers.
 TEST_F(PipelineTraining, ExpertsTrainTheSame) {
   const std::pair<std::string, std::string> models[] = {

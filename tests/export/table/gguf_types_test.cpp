@@ -68,6 +68,17 @@ TEST(GgufTypesOfModels, SchemesOfOtherFormatsAreRefused) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("int4_weight_only_g32 is no type or mix of GGUF files"));
   }
+  options.gguf_scheme = "q4_k_m";
+  options.rules = {{.pattern = "*.up_proj", .scheme = "iq2_xs"}};
+  try {
+    choose_gguf_types(options, kQatGguf, model);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_THAT(error.what(),
+                HasSubstr("recipe.rules: model.layers.0.mlp.up_proj as iq2_xs needs an importance matrix"));
+  }
+  options.rules.clear();
   options.gguf_scheme = "iq2_m";
   try {
     choose_gguf_types(options, kQatGguf, model);
