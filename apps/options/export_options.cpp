@@ -33,7 +33,7 @@ void ExportOptions::add_to(const Command& verb) {
           "Trials of other choices of a budget, by the KL divergence of the outputs on the calibration data; 0: "
           "the estimate alone chooses")
       .show_default();
-  verb.add_option("--save-plan", save_plan, "File for the choice of a budget, for --plan and recipe.plan");
+  verb.add_option("--save-plan", save_plan, "File for the choice of a budget, for --plan and recipe.rules");
   verb.add_flag("--allow-requantize", allow_requantize,
                 "Quantize the rounded values of a model that is quantized already, at a loss");
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")

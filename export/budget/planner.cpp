@@ -51,12 +51,20 @@ bool is_fixed(const ModelTensor& tensor, const QuantizationRules& rules) {
   return rules.kept != nullptr && !rules.kept(tensor).empty();
 }
 
+// Whether a layer stays in high precision whatever rules match it by a pattern, as in choose_schemes().
+bool stays(const ModelTensor& tensor, const QuantizationRules& rules) {
+  const auto matches = [&](const std::string& pattern) { return recipes::glob_matches(pattern, tensor.layer); };
+  const bool named = std::ranges::any_of(rules.rules, [&](const auto& rule) { return rule.first == tensor.layer; });
+  return (!named && std::ranges::any_of(rules.exclude, matches)) ||
+         (rules.kept != nullptr && !rules.kept(tensor).empty());
+}
+
 // Bits of a tensor that the choice is not for.
 std::int64_t fixed_bits(const ModelTensor& tensor, const QuantizationRules& rules) {
   const Scheme* scheme = nullptr;
   if (tensor.embedding)
     scheme = rules.embeddings;
-  else if (!tensor.layer.empty() && (rules.experts || tensor.parameter->experts == 0))
+  else if (!tensor.layer.empty() && (rules.experts || tensor.parameter->experts == 0) && !stays(tensor, rules))
     for (const auto& [pattern, other] : rules.rules)
       if (recipes::glob_matches(pattern, tensor.layer)) {
         scheme = other;

@@ -116,7 +116,8 @@ Imatrix read_gguf_form(const fs::path& file) {
   Imatrix matrix;
   const auto integer = [&](const char* key) {
     const auto found = head.metadata.find(key);
-    const bool valid = found != head.metadata.end() && found->second.is_integer() && found->second.as_int() >= 0;
+    const bool valid = found != head.metadata.end() && found->second.is_integer() && found->second.as_double() >= 0 &&
+                       found->second.as_double() < 0x1p63;
     QUENCH_CHECK_AS(ErrorCode::corrupt, valid, "{}: {} is {}", file.string(), key,
                     found == head.metadata.end() ? "missing" : found->second.dump());
     return found->second.as_int();

@@ -108,6 +108,43 @@ TEST_F(BitBudgetVerb, ASavedPlanGivesTheSameFileAgain) {
   EXPECT_THAT(refused({"--plan", "list.json"}), HasSubstr("is no plan of schemes"));
 }
 
+// What stays in high precision by an exclusion counts for the size, whatever rules match it, and stays so under the
+// plan.
+TEST_F(BitBudgetVerb, ExclusionsCountForTheSizeAndArePartOfThePlan) {
+  const std::vector<std::string> excluded{"--exclude", "*.up_proj,lm_head", "--scheme", "q4_0,q8_0"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), excluded.begin(), excluded.end());
+    return more;
+  };
+  ASSERT_EQ(quantize("gguf", "a.gguf", with({"--target-bits", "6", "--save-plan", "plan.json"})).status, 0);
+  const Outcome planned = quantize("gguf", "b.gguf", {"--plan", "plan.json"});
+  ASSERT_EQ(planned.status, 0) << planned.errors;
+  EXPECT_EQ(read_file(folder_ / "a.gguf"), read_file(folder_ / "b.gguf"));
+  // Less than what stays as it is.
+  const Outcome small = quantize("gguf", "c.gguf", with({"--rule", "*_proj=q4_0", "--target-size", "30kB"}));
+  EXPECT_EQ(small.status, 2);
+  EXPECT_THAT(small.errors, HasSubstr("no choice of schemes is within it"));
+}
+
+// Output, plan, matrix and inputs are files of their own.
+TEST_F(BitBudgetVerb, FilesDoNotReplaceEachOther) {
+  const std::string ids = read_file(folder_ / "ids.jsonl");
+  const std::vector<std::string> budget{"--target-bits", "5.5", "--scheme", "q4_0,q8_0"};
+  const auto refused = [&](std::vector<std::string> more, const std::string& output, const std::string& reason) {
+    more.insert(more.begin(), budget.begin(), budget.end());
+    const Outcome outcome = quantize("gguf", output, more);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.errors, HasSubstr(reason));
+  };
+  refused({"--overwrite", "--save-imatrix", "ids.jsonl"}, "a.gguf", "--save-imatrix ids.jsonl");
+  refused({"--overwrite", "--save-plan", "ids.jsonl"}, "a.gguf", "--save-plan ids.jsonl");
+  refused({"--save-plan", "x", "--save-imatrix", "./x"}, "a.gguf", "is the path of --save-imatrix too");
+  refused({"--save-imatrix", "a.gguf"}, "a.gguf", "is the path of the model that is written too");
+  refused({"--save-plan", "a.gguf"}, "a.gguf", "is the path of the model that is written too");
+  EXPECT_EQ(read_file(folder_ / "ids.jsonl"), ids);
+  EXPECT_FALSE(fs::exists(folder_ / "a.gguf") || fs::exists(folder_ / "x"));
+}
+
 TEST_F(BitBudgetVerb, TheChoiceIsPrintedAndStoredAndTheSameAgain) {
   const std::vector<std::string> options{"--target-bits", "5.5", "--scheme", "q4_0,q5_0,q8_0", "--json"};
   const Outcome made = quantize("gguf", "a.gguf", options);

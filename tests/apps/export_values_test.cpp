@@ -105,5 +105,18 @@ TEST_F(ExportValues, SymmetricOneBitIsRefusedByName) {
               HasSubstr("--scheme 'int1_weight_only_g32' is not a scheme: one bit without a zero point"));
 }
 
+// Also under --overwrite: they hold weights that were just read.
+TEST_F(ExportValues, PartsOfTheSourceAreNotReplaced) {
+  const fs::path parts = folder_ / "parts";
+  fs::copy(testing::source_dir() / "tests/reference/models/gguf_split", parts);
+  const std::string first = (parts / "model-00001-of-00003.gguf").string();
+  const std::string before = testing::read_file(parts / "model-00002-of-00003.gguf");
+  const Outcome done = run_program(folder_.path(), {"export", "--model", first, "--format", "gguf", "--overwrite",
+                                                    "--output", (parts / "model-00002-of-00003.gguf").string()});
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.errors, HasSubstr("which the export must not touch"));
+  EXPECT_EQ(testing::read_file(parts / "model-00002-of-00003.gguf"), before);
+}
+
 }  // namespace
 }  // namespace quench

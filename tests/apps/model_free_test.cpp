@@ -103,6 +103,8 @@ TEST_F(ModelFree, RefusesWhatItCannotTellOrDo) {
               HasSubstr("--method is not for --model-free"));
   EXPECT_THAT(refused(quantize("int8_weight_only", {"--rule", "*.none=int8_weight_only"})),
               HasSubstr("'*.none' matches no linear layer"));
+  EXPECT_THAT(refused(quantize("int8_weight_only", {"--exclude", "*.none"})),
+              HasSubstr("the exclusion '*.none' matches no linear layer"));
   write_config(R"({"model_type": "unheard_of", "tie_word_embeddings": true})");
   EXPECT_THAT(refused(quantize("int8_weight_only")), AllOf(HasSubstr("config.json: tie_word_embeddings is true"),
                                                            HasSubstr("which tensor the head shares is not known")));

@@ -117,6 +117,9 @@ class Chosen {
     for (std::size_t i = 0; i < rules.rules.size(); ++i)
       QUENCH_CHECK_AS(ErrorCode::bad_config, used_.contains(rules.rules[i].first),
                       "the quantization rule for '{}' matches no linear layer", rules.rules[i].first);
+    for (const std::string& pattern : rules.exclude)
+      QUENCH_CHECK_AS(ErrorCode::bad_config, used_.contains(pattern) || pattern == nn::kHeadName,
+                      "the exclusion '{}' matches no linear layer", pattern);
     QUENCH_CHECK_AS(ErrorCode::bad_config, !schemes_.empty(), "{}: no matrix *.weight can be quantized{}", source,
                     unfit_.empty() ? "" : ": " + unfit_.front().second);
   }
@@ -130,15 +133,20 @@ class Chosen {
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& unfit() const { return unfit_; }
 
  private:
+  // Exclusions take precedence over rules, but for one that names the layer in full.
   const Scheme* scheme_of(const std::string& layer) {
+    const bool named = std::ranges::any_of(rules_.rules, [&](const auto& rule) { return rule.first == layer; });
+    for (const std::string& pattern : rules_.exclude)
+      if (!named && recipes::glob_matches(pattern, layer)) {
+        used_.insert(pattern);
+        return nullptr;
+      }
     for (const auto& [pattern, scheme] : rules_.rules)
       if (recipes::glob_matches(pattern, layer)) {
         used_.insert(pattern);
         return scheme;
       }
-    const bool excluded = std::ranges::any_of(
-        rules_.exclude, [&](const std::string& pattern) { return recipes::glob_matches(pattern, layer); });
-    return excluded ? nullptr : rules_.scheme;
+    return rules_.scheme;
   }
 
   const QuantizationRules& rules_;

@@ -5,6 +5,7 @@
 #include "core/system/log.h"
 #include "core/system/output_file.h"
 #include "export/budget/plan_file.h"
+#include "export/formats/gguf/parts.h"
 #include "export/formats/gguf/writer.h"
 #include "export/imatrix/imatrix.h"
 #include "recipes/sparse.h"
@@ -143,6 +144,33 @@ void refuse_unreadable(const SavePlan& plan) {
   }
 }
 
+// Files that are read, which no side file may replace.
+std::vector<std::filesystem::path> inputs_of(const SavePlan& plan) {
+  std::vector<std::filesystem::path> inputs = plan.place.sources;
+  const QuantizationSection& section = plan.target.quantization;
+  if (!section.imatrix.empty()) inputs.emplace_back(section.imatrix);
+  for (const std::vector<std::string>* files : {&section.calibration, &plan.target.perplexity})
+    for (const std::string& file : *files)
+      if (std::filesystem::is_regular_file(file)) inputs.emplace_back(file);
+  return inputs;
+}
+
+// Output, plan and matrix are three files.
+void require_own_paths(const SavePlan& plan) {
+  const auto placed = [](const std::filesystem::path& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  };
+  const std::string &matrix = plan.target.quantization.save_imatrix, &choice = plan.target.save_plan;
+  const auto require_other = [&](const std::string& file, std::string_view member, const std::filesystem::path& other,
+                                 const std::string& what) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, file.empty() || other.empty() || placed(file) != placed(other),
+                    "{} {} is the path of {} too: name another", plan.key(member), file, what);
+  };
+  require_other(matrix, "save_imatrix", plan.target.path, "the model that is written");
+  require_other(choice, "save_plan", plan.target.path, "the model that is written");
+  require_other(choice, "save_plan", matrix, plan.key("save_imatrix"));
+}
+
 // The file of the matrix that is read, and a place for that which is computed.
 void check_matrix_files(const SavePlan& plan) {
   const QuantizationSection& section = plan.target.quantization;
@@ -158,7 +186,7 @@ void check_matrix_files(const SavePlan& plan) {
   require_output_file(section.save_imatrix, {.option = plan.key("save_imatrix"),
                                              .overwrite = plan.target.overwrite,
                                              .stream = false,
-                                             .inputs = plan.place.sources,
+                                             .inputs = inputs_of(plan),
                                              .is_own = is_matrix});
 }
 
@@ -180,7 +208,7 @@ void check_plan_file(const SavePlan& plan) {
   require_output_file(file, {.option = plan.key("save_plan"),
                              .overwrite = plan.target.overwrite,
                              .stream = false,
-                             .inputs = plan.place.sources,
+                             .inputs = inputs_of(plan),
                              .is_own = is_plan});
 }
 
@@ -200,6 +228,7 @@ void choose_format(SavePlan& plan) {
   }
   check_format_and_rules(*plan.format, plan.rules ? &*plan.rules : nullptr, plan.kv_cache.has_value());
   refuse_unreadable(plan);
+  require_own_paths(plan);
   check_matrix_files(plan);
   check_plan_file(plan);
   QUENCH_CHECK_AS(ErrorCode::bad_config, target.dtype != "f16" || !plan.rules,
@@ -230,6 +259,9 @@ bool SavePlan::keeps_weights() const {
 SavePlan plan_save(const SaveTarget& target, const std::vector<std::filesystem::path>& sources) {
   SavePlan plan{.target = target,
                 .place = {.folder = target.path, .overwrite = target.overwrite, .sources = sources, .kept = {}}};
+  for (const std::filesystem::path& source : sources)
+    if (const auto part = gguf_part_name(source))
+      for (std::int64_t number = 1; number <= part->count; ++number) plan.place.sources.push_back(part->file(number));
   const bool adapters_alone = is_adapter_format(target.format);
   refuse_beside_rotation(plan);
   if (!adapters_alone) choose_format(plan);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "export/formats/cache_scales.h"
 #include "export/formats/compressed_tensors/config.h"
@@ -84,6 +85,8 @@ class CompressedWeights final : public SafetensorsWeights {
     if (!group.weights.symmetric()) read_zero_points(weight, group.form, name);
     if (group.form == CompressedForm::nvfp4) {
       const float factor = read_tensor(name, "_global_scale", DType::f32, {1}).data<float>()[0];
+      QUENCH_CHECK_AS(ErrorCode::corrupt, std::isfinite(factor) && factor > 0,
+                      "{}: its global scale is {}, expected a positive number", named(name), factor);
       weight.global_scale = Tensor::from_values<float>({1}, std::array{1.0f / factor});
     }
     return pack(weight, named(name));

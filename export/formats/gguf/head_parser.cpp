@@ -117,7 +117,7 @@ std::uint64_t alignment_of(Cursor& in, const GgufHead& head) {
   const auto found = head.metadata.find("general.alignment");
   if (found == head.metadata.end()) return kGgufAlignment;
   const Json& value = found->second;
-  const bool valid = value.is_integer() && value.as_int() >= 8 && value.as_int() <= 1 << 20 &&
+  const bool valid = value.is_integer() && value.as_double() >= 8 && value.as_double() <= 1 << 20 &&
                      std::has_single_bit(static_cast<std::uint64_t>(value.as_int()));
   in.check(valid, "general.alignment is {}", value.dump());
   return value.as_uint();
