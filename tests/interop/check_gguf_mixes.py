@@ -4,8 +4,9 @@
 
 Usage: check_gguf_mixes.py QUENCH FOLDER MODEL TEXT [CALIBRATION [MIX ...]]   MODEL: a folder of SmolLM2-135M(-Instruct); files
                                                     go to FOLDER. Needs gguf, numpy, xllamacpp
-With CALIBRATION both quantizers get the importance matrix that the program computes on it. Prints a row for each mix and exits
-1 when a type differs or the program's perplexity exceeds llama.cpp's by more than 0.3%.
+With CALIBRATION both quantizers get the importance matrix that the program computes on it. Prints a row for each mix: token
+perplexities and KL divergences from MODEL (`quench eval --reference`). Exits 1 when a type differs or the divergence of the
+program's file exceeds that of llama.cpp's by more than 0.3%; perplexities of one text differ by chance several times as much.
 """
 
 import collections
@@ -68,8 +69,11 @@ def write_theirs(ours, source, matrix, output):
             file.write(blocks.tobytes())
 
 
-def perplexity(model):
-    return json.loads(run("eval", "--model", model, "--data", TEXT, "--seq-len", 512, "--json"))["word_perplexity"]
+def quality(*models):
+    """Token perplexity and KL divergence from MODEL of each."""
+    options = [part for model in models for part in ("--model", model)]
+    results = json.loads(run("eval", *options, "--reference", MODEL, "--data", TEXT, "--seq-len", 512, "--json"))
+    return [(one["token_perplexity"], one["divergence"]["mean"]) for one in (results if type(results) is list else [results])]
 
 
 def main():
@@ -85,8 +89,8 @@ def main():
         found = {tensor.name: tensor.data for tensor in gguf.GGUFReader(FOLDER / "imatrix.gguf").tensors}
         matrix = {name[:-8]: np.ascontiguousarray(values[0] / found[name[:-8] + ".counts"][0])
                   for name, values in found.items() if name.endswith(".in_sum2")}
-    print(f"bf16 {perplexity(MODEL):.3f}, matrix: {'24 x 512 tokens' if CALIBRATION else 'none'}")
-    print(f"{'mix':8} {'MB':>7} {'quench':>8} {'llama.cpp':>9} {'ratio':>7}  types")
+    print(f"bf16 {quality(MODEL)[0][0]:.3f}, matrix: {'24 x 512 tokens' if CALIBRATION else 'none'}")
+    print(f"{'mix':8} {'MB':>7} {'quench':>8} {'llama.cpp':>9} {'ratio':>7} {'divergences':>17} {'ratio':>7}  types")
     for mix in MIXES:
         ours, theirs = FOLDER / f"{mix}.gguf", FOLDER / f"{mix}-llama.gguf"
         run("quantize", "--model", MODEL, "--format", "gguf", "--scheme", mix, "--overwrite", "--output", ours, *options)
@@ -94,11 +98,12 @@ def main():
         expected = expected_types(mix)
         wrong = [f"{name}: {types[name]}, expected {kind}" for name, kind in expected.items() if types[name] != kind]
         write_theirs(ours, source, matrix, theirs)
-        own, other = perplexity(ours), perplexity(theirs)
-        good = not wrong and own <= other * 1.003
+        (own, own_divergence), (other, other_divergence) = quality(ours, theirs)
+        good = not wrong and own_divergence <= other_divergence * 1.003
         failures += not good
         counts = ", ".join(f"{kind} {count}" for kind, count in collections.Counter(expected.values()).most_common())
-        print(f"{mix:8} {ours.stat().st_size / 1e6:7.2f} {own:8.3f} {other:9.3f} {own / other:7.4f}  {counts} "
+        print(f"{mix:8} {ours.stat().st_size / 1e6:7.2f} {own:8.3f} {other:9.3f} {own / other:7.4f} {own_divergence:8.5f} "
+              f"{other_divergence:8.5f} {own_divergence / other_divergence:7.4f}  {counts} "
               f"{wrong[0] if wrong else 'all equal'}{'' if good else '  FAIL'}", flush=True)
     return 1 if failures else 0
 
