@@ -11,6 +11,17 @@
 #include "core/ops/gated_activation.h"
 #include "core/ops/norm.h"
 
+namespace quench {
+
+constexpr bool operator==(const RmsNormForm& a, const RmsNormForm& b) {
+  return a.eps == b.eps && a.weight_offset == b.weight_offset && a.f32_weight == b.f32_weight;
+}
+constexpr bool operator==(const ClampedUnit& a, const ClampedUnit& b) {
+  return a.slope == b.slope && a.limit == b.limit;
+}
+
+}  // namespace quench
+
 namespace quench::nn {
 
 class SubLayer;
@@ -53,6 +64,7 @@ struct RopeScaling {
 struct NormSpec {
   std::string_view name;  // Hugging Face module; "": no norm
   RmsNormForm form = 1e-6f;
+  bool operator==(const NormSpec&) const = default;
 };
 
 struct RotarySpec {
@@ -89,6 +101,7 @@ struct MlaSpec {
   bool bias = false;       // biases of the low-rank projections and the output projection
   float norm_eps = 1e-6f;  // independent of rms_norm_eps, as in Transformers' DeepseekV3Attention
   [[nodiscard]] std::int64_t key_dim() const noexcept { return nope_dim + rotary_dim; }
+  bool operator==(const MlaSpec&) const = default;
 };
 
 struct AttentionSpec {
@@ -112,6 +125,7 @@ struct AttentionSpec {
 
   [[nodiscard]] std::int64_t query_width() const noexcept { return heads * key_dim; }
   [[nodiscard]] std::int64_t kv_width() const noexcept { return kv_heads * key_dim; }
+  bool operator==(const AttentionSpec&) const = default;
 };
 
 struct ExpertsSpec {
@@ -140,7 +154,9 @@ struct ExpertsSpec {
     std::string_view shared_gate = "shared_expert_gate";
     std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
     std::string_view expert_bias = "mlp.gate.e_score_correction_bias";
+    bool operator==(const Names&) const = default;
   } names;
+  bool operator==(const ExpertsSpec&) const = default;
 };
 
 struct FeedForwardSpec {
@@ -158,6 +174,7 @@ struct FeedForwardSpec {
   [[nodiscard]] std::int64_t active_width() const noexcept {
     return experts ? experts->per_token * experts->intermediate_size : intermediate_size;
   }
+  bool operator==(const FeedForwardSpec&) const = default;
 };
 
 // Layer on the residual stream: x += m * post_norm(attention(norm(x))), then the same with feed_forward.
@@ -166,6 +183,7 @@ struct BlockSpec {
   double residual_multiplier = 1.0;  // m
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
+  bool operator==(const BlockSpec&) const = default;
 };
 
 // Around the layers.
@@ -175,6 +193,7 @@ struct StreamSpec {
   bool embedding_scale_rounded = false;  // to the dtype of the rows, as Transformers' Gemma does
   double logits_scale = 1.0;
   double logits_soft_cap = 0.0;  // after the scale; 0: none
+  bool operator==(const StreamSpec&) const = default;
 };
 
 }  // namespace quench::nn

@@ -1,6 +1,7 @@
 #include "nn/spec/model_config.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "nn/spec/config_reader.h"
 #include "nn/spec/model_family.h"
@@ -196,6 +197,14 @@ std::int64_t ModelConfig::context_length() const {
   if (rope.type != RopeScaling::Type::dynamic) return max_position_embeddings;
   const double extended = static_cast<double>(max_position_embeddings) * std::max(1.0, rope.factor);
   return static_cast<std::int64_t>(std::min(extended, static_cast<double>(kMaxDimension)));
+}
+
+bool ModelConfig::computes_as(const ModelConfig& other) const {
+  const auto values = [](const ModelConfig& c) {
+    return std::tie(c.vocab_size, c.hidden_size, c.rms_norm_eps, c.tie_word_embeddings, c.router_balance_loss, c.blocks,
+                    c.mtp, c.stream);
+  };
+  return values(*this) == values(other);
 }
 
 Json to_hf_json(const ModelConfig& c, DType dtype) {

@@ -20,6 +20,7 @@ struct MtpConfig {
   std::int64_t declared = 0;  // num_nextn_predict_layers
   std::int64_t layers = 0;    // MTP layers of the model: 0 or `declared`; parse_model_config() leaves 0
   BlockSpec block;            // each of them, but for its index
+  bool operator==(const MtpConfig&) const = default;
 };
 
 // Hugging Face config.json of a text model.
@@ -55,6 +56,9 @@ struct ModelConfig {
   std::vector<std::string> unknown_fields;
   Json source;  // export copies uninterpreted members
 
+  // Whether both have the same layers, with weights of the same shapes and the same results; token ids, initial values
+  // and dtype may differ.
+  [[nodiscard]] bool computes_as(const ModelConfig& other) const;
   // max_position_embeddings, times the factor of dynamic RoPE scaling.
   [[nodiscard]] std::int64_t context_length() const;
   // Decoder layer `layer`; throws invalid_argument if there is none.

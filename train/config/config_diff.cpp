@@ -25,9 +25,28 @@ std::optional<Json> readable_model(const ModelSection& model) {
   }
 }
 
-// null and false equal absent: such flags default to off in all model families.
+// Absent, null or false, which are the same for flags that a family has off by default.
 bool is_unset(const Json* value) {
   return value == nullptr || value->is_null() || (value->is_bool() && !value->as_bool());
+}
+
+Json with_value(const Json& model, const std::string& key, const Json* value) {
+  Json other = model;
+  if (value != nullptr)
+    other.set(key, *value);
+  else
+    other.erase(key);
+  return other;
+}
+
+// Whether a model is the same with this value of a member.
+bool is_same_model(const Json& model, const std::string& key, const Json* value) {
+  try {
+    return nn::parse_model_config(model, "model")
+        .computes_as(nn::parse_model_config(with_value(model, key, value), "model"));
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 constexpr std::string_view kLength = "max_position_embeddings";
@@ -35,11 +54,7 @@ constexpr std::string_view kLength = "max_position_embeddings";
 // True if another context length is another RoPE: dynamic scaling, or yarn and longrope with a factor or an original
 // length that follow from it.
 bool length_scales_rope(const Json& model, const Json* length) {
-  Json other = model;
-  if (length != nullptr)
-    other.set(std::string(kLength), *length);
-  else
-    other.erase(kLength);
+  const Json other = with_value(model, std::string(kLength), length);
   try {
     const nn::ModelConfig a = nn::parse_model_config(model, "model"), b = nn::parse_model_config(other, "model");
     const auto is_dynamic = [](const nn::RopeScaling& rope) { return rope.type == nn::RopeScaling::Type::dynamic; };
@@ -64,7 +79,7 @@ void diff_architectures(const Json& before, const Json& after, std::vector<Confi
   for (const std::string& key : keys) {
     const Json* old_value = before.find(key);
     const Json* new_value = after.find(key);
-    if (is_unset(old_value) && is_unset(new_value)) continue;
+    if (is_unset(old_value) && is_unset(new_value) && is_same_model(before, key, new_value)) continue;
     if (old_value != nullptr && new_value != nullptr && *old_value == *new_value) continue;
     const Field* field = find_field("model." + key);
     ResumePolicy policy = field == nullptr ? ResumePolicy::free : field->resume;

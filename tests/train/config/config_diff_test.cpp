@@ -36,6 +36,35 @@ TEST(ConfigDiff, EqualConfigsHaveNoDifference) {
   EXPECT_EQ(changes({"--export.format=hf"}, {"--export.format=hf"}), "");
 }
 
+// Flags that a family has on by default: absent is not false.
+TEST(ConfigDiff, AnAbsentFlagIsTheFamilysDefault) {
+  const auto refused = [](const std::string& members, const std::string& more) {
+    const auto config = [](const std::string& model) {
+      return parse_run_config(R"({"model": {)" + model + R"(}, "data": {"train": "a.bin", "seq_len": 16},
+          "training": {"steps": 9, "micro_batch_size": 1}})",
+                              "c", {}, {.data = false, .files = false});
+    };
+    const RunConfig without = config(members), with = config(members + more);
+    for (const auto& [before, after] : {std::pair(&without, &with), {&with, &without}}) {
+      std::string text;
+      try {
+        require_resumable(config_diff(*before, *after), *after);
+      } catch (const Error& error) {
+        text = error.what();
+      }
+      if (text.empty()) return false;
+    }
+    return true;
+  };
+  const std::string sizes = R"("vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8)";
+  EXPECT_TRUE(refused(R"("model_type": "gemma2", )" + sizes, R"(, "tie_word_embeddings": false)"));
+  EXPECT_TRUE(refused(R"("model_type": "smollm3", )" + sizes, R"(, "tie_word_embeddings": false)"));
+  EXPECT_TRUE(refused(R"("model_type": "glm4", )" + sizes, R"(, "attention_bias": false)"));
+  EXPECT_FALSE(refused(R"("model_type": "llama", )" + sizes, R"(, "tie_word_embeddings": false)"));
+  EXPECT_FALSE(refused(R"("model_type": "llama", )" + sizes, R"(, "attention_bias": false, "mlp_bias": null)"));
+}
+
 // Checkpoints of 0.3.0 store lm_head where a config names no exclusions.
 TEST(ConfigDiff, ExclusionsThatAreTheRecipesOwnAreNoDifference) {
   EXPECT_EQ(changes({"--recipe.filter.exclude=lm_head"}, {}), "");
