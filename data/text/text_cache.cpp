@@ -49,15 +49,32 @@ class FileLock {
   int file_;
 };
 
-// Empty if incomplete.
+// Empty if incomplete. Throws corrupt, or not_found, for a damaged entry: what is no summary, shards that are absent or
+// shorter than their tokens.
 std::vector<fs::path> cached_shards(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / "dataset.json", ignored)) return {};
   const Json summary = Json::parse_file(folder / "dataset.json");
   std::vector<fs::path> shards;
-  for (const Json& shard : summary.at("train").at("shards").as_array())
-    shards.push_back(folder / fs::path(shard.at("file").as_string()).filename());
+  for (const Json& shard : summary.at("train").at("shards").as_array()) {
+    const fs::path& file = shards.emplace_back(folder / fs::path(shard.at("file").as_string()).filename());
+    std::error_code error;
+    const std::uintmax_t bytes = fs::file_size(file, error);
+    QUENCH_CHECK_AS(ErrorCode::not_found, !error, "{}: {}", file.string(), error.message());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, bytes >= 2 * shard.at("tokens").as_uint(), "{} is cut off", file.string());
+  }
   return shards;
+}
+
+// Removes a damaged entry, which is made again.
+std::vector<fs::path> sound_shards(const fs::path& folder) {
+  try {
+    return cached_shards(folder);
+  } catch (const Error& error) {
+    QUENCH_LOG_WARN("{}: the tokenized text is damaged and is made again", error.what());
+    fs::remove_all(folder);
+    return {};
+  }
 }
 
 std::vector<std::string> stored_warnings(const fs::path& folder) {
@@ -92,7 +109,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   remove_stale_temporaries(options.folder);  // leftovers of killed processes
   const fs::path folder = options.folder / key.text();
   const FileLock lock(options.folder / (key.text() + ".lock"));
-  std::vector<fs::path> shards = cached_shards(folder);
+  std::vector<fs::path> shards = sound_shards(folder);
   if (!shards.empty()) {
     QUENCH_LOG_INFO("tokenized text found in {}", folder.string());
     for (const std::string& warning : stored_warnings(folder)) QUENCH_LOG_WARN("{}", warning);

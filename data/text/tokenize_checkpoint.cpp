@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMagic = "QNCHJRN1";  // last character: version
+constexpr std::string_view kMagic = "QNCHJRN2";  // last character: version
 constexpr std::size_t kIdentityBytes = 32;
 constexpr std::size_t kHeaderBytes = kMagic.size() + kIdentityBytes;
 
@@ -31,12 +31,13 @@ std::uint64_t hash_values(const std::vector<T>& values, std::uint64_t seed) {
   return XXH3_64bits_withSeed(values.data(), values.size() * sizeof(T), seed);
 }
 
-// Everything that affects ids.
+// Everything that affects ids, masks and marks.
 std::uint64_t hash_documents(std::span<const Document> documents) {
   std::uint64_t hash = documents.size();
   for (const Document& document : documents) {
-    const std::array<std::uint64_t, 4> shape = {document.pieces.size(), document.complete, document.begins,
-                                                document.ends};
+    const std::uint64_t mark = document.mark ? 1 + std::uint64_t{*document.mark} : 0;
+    const std::array<std::uint64_t, 5> shape = {document.pieces.size(), document.complete, document.begins,
+                                                document.ends, mark};
     hash = XXH3_64bits_withSeed(shape.data(), sizeof shape, hash);
     for (const DocumentPiece& piece : document.pieces) {
       const std::array<std::uint64_t, 7> sizes = {piece.text.size(), piece.ids.size(), piece.targets.size(),
@@ -45,6 +46,10 @@ std::uint64_t hash_documents(std::span<const Document> documents) {
       hash = XXH3_64bits_withSeed(sizes.data(), sizeof sizes, hash);
       hash = XXH3_64bits_withSeed(piece.text.data(), piece.text.size(), hash);
       hash = hash_values(piece.targets, hash_values(piece.ids, hash));
+      for (const auto& [begin, end] : piece.target_bytes) {
+        const std::array<std::uint64_t, 2> range = {begin, end};
+        hash = XXH3_64bits_withSeed(range.data(), sizeof range, hash);
+      }
     }
   }
   return hash;

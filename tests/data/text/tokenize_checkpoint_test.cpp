@@ -221,6 +221,29 @@ TEST_F(TokenizeCheckpointTest, AChangedInputIsEncodedAgainFromTheChangeOn) {
   EXPECT_LT(encoded, kDocuments);
 }
 
+// The text is the same: labels of answers alone have changed.
+TEST_F(TokenizeCheckpointTest, ChangedLabelsAreTakenFromTheChangeOn) {
+  const auto records = [](bool label) {
+    std::string text;
+    for (int i = 0; i < 400; ++i)
+      text +=
+          fmt::format(R"({{"prompt": "question {}", "completion": "answer", "label": {}}})", i, (i % 2 == 0) == label) +
+          "\n";
+    return text;
+  };
+  TokenizeOptions labelled = options("out");
+  labelled.reader.answers = AnswerRecords::labels;
+  write_file(folder_ / "a.jsonl", records(true));
+  (void)stop_after(4, labelled, tokenizer_);
+  write_file(folder_ / "a.jsonl", records(false));
+  (void)tokenize_files(tokenizer_, labelled);
+  TokenizeOptions fresh = labelled;
+  fresh.output = folder_ / "fresh";
+  fresh.journal = false;
+  (void)tokenize_files(tokenizer_, fresh);
+  EXPECT_EQ(contents(folder_ / "out"), contents(folder_ / "fresh"));
+}
+
 TEST_F(TokenizeCheckpointTest, AFileOfSomeoneElseStaysAsItIs) {
   write_file(journal(), "my diary");
   EXPECT_THAT(stop_after(4, options("out"), tokenizer_), ::testing::HasSubstr("starts from the beginning"));
@@ -295,9 +318,26 @@ TEST_F(TextCacheJournal, AStoppedEntryGoesOn) {
   (void)shards(again);
   EXPECT_EQ(contents(entry), resumed);
   // A process killed between the last two steps.
-  write_file(entry.string() + ".journal", "QNCHJRN1");
+  write_file(entry.string() + ".journal", "QNCHJRN2");
   (void)shards(again);
   EXPECT_TRUE(journals().empty());
+}
+
+TEST_F(TextCacheJournal, ADamagedEntryIsMadeAgain) {
+  const auto entry = shards(tokenizer_).at(0).parent_path();
+  const auto whole = contents(entry);
+  const auto expect_made_again = [&] {
+    const CountingTokenizer again;
+    (void)shards(again);
+    EXPECT_GT(again.encoded, 0);
+    EXPECT_EQ(contents(entry), whole);
+  };
+  write_file(entry / "dataset.json", "{");
+  expect_made_again();
+  fs::remove(entry / "train-00000.bin");
+  expect_made_again();
+  fs::resize_file(entry / "train-00000.bin", 100);
+  expect_made_again();
 }
 
 // The last batch is done: the entry is completed, and the caller hears of the stop.
