@@ -1,7 +1,9 @@
 // quench best-of: the best of a model's sampled answers by the rewards of a run config, as records for fine-tuning.
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <optional>
 
 #include "apps/common.h"
 #include "apps/options/config_arguments.h"
@@ -14,10 +16,11 @@
 #include "core/system/threads.h"
 #include "core/system/utf8.h"
 #include "data/text/chat_prompt.h"
+#include "data/text/data_files.h"
+#include "data/text/record_columns.h"
 #include "data/text/text_format.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
-#include "train/config/data_files.h"
 #include "train/doctor/kernel_check.h"
 #include "train/model/model.h"
 #include "train/objectives/grpo/run/best_of.h"
@@ -34,9 +37,12 @@ class PromptFiles {
       : tokenizer_(tokenizer),
         chat_(tokenizer, config.data.chat_template, config.data.chat_date,
               config.data.chat_template_kwargs.empty() ? Json() : Json(config.data.chat_template_kwargs)) {
-    for (const DataSource& source : config.data.train)
-      for (std::string& file : expand_pattern(source.path)) files_.push_back(std::move(file));
-    QUENCH_CHECK_KEY(ErrorCode::bad_config, "data.train", !files_.empty(), "names no file");
+    std::vector<std::string> patterns;
+    for (const DataSource& source : config.data.train) patterns.push_back(source.path);
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "data.train", !patterns.empty(), "names no file");
+    files_ = expand_data_files(patterns);
+    names_ = config.data.columns;
+    skips_bad_ = config.data.on_bad_record == BadRecord::skip;
   }
 
   // At most `count`; none at the end.
@@ -45,18 +51,25 @@ class PromptFiles {
     while (prompts.size() < count) {
       if (source_ == nullptr) {
         if (file_ == files_.size()) break;
-        source_ = open_records(files_[file_++], {});
+        source_ = open_records(files_[file_], {});
+        columns_.emplace(names_, "text", std::vector<std::string>{}, files_[file_].string());
+        ++file_;
       }
       Record record;
       if (!source_->next(record)) {
+        columns_->require_seen();
         source_.reset();
         continue;
       }
-      QUENCH_CHECK_AS(ErrorCode::corrupt, record.fault.empty(), "{}: {}", record.origin, record.fault);
       try {
+        QUENCH_CHECK_AS(ErrorCode::corrupt, record.fault.empty(), "{}", record.fault);
+        columns_->apply(record.value);
+        if (is_left_out(record.value)) continue;
         prompts.push_back(prompt_of(record.value));
       } catch (const Error& error) {
-        QUENCH_FAIL(error.code(), "{}: {}", record.origin, error.what());
+        if (!skips_bad_ || error.code() != ErrorCode::corrupt)
+          QUENCH_FAIL(error.code(), "{}: {}", record.origin, error.what());
+        QUENCH_LOG_WARN("{}: {}; skipped", record.origin, error.what());
       }
     }
     return prompts;
@@ -64,25 +77,34 @@ class PromptFiles {
   [[nodiscard]] std::optional<std::int32_t> end_of_turn() const { return chat_.end_of_turn(); }
 
  private:
+  // Members of a chat that its template reads, which the answered record keeps.
+  static constexpr std::array<std::string_view, 3> kOfTemplates = {"tools", "documents", "chat_template_kwargs"};
+
+  [[nodiscard]] static bool is_left_out(const Json& record) {
+    const Json* train = record.is_object() ? record.find("train") : nullptr;
+    return train != nullptr && train->is_bool() && !train->as_bool();
+  }
+
   [[nodiscard]] BestOfPrompt prompt_of(const Json& record) const {
     QUENCH_CHECK_AS(ErrorCode::corrupt, record.is_object(), "expected an object, got {}", record.type_name());
     BestOfPrompt prompt;
     const Json* text = record.find("prompt");
+    if (text != nullptr && text->is_null()) text = nullptr;
     if (text != nullptr && text->is_string()) {
       prompt.answered.set("prompt", *text);
       prompt.rollout.tokens = tokenizer_.encode(text->as_string(), {});
     } else {
       Json chat = record;
-      if (text != nullptr) {
-        chat.set("messages", *text);
-        chat.erase("prompt");
-      }
+      chat.erase("prompt");
+      if (text != nullptr) chat.set("messages", *text);
       const Conversation conversation =
           chat.find("messages") == nullptr ? sharegpt_conversation(chat) : openai_conversation(chat);
       QUENCH_CHECK_AS(ErrorCode::corrupt,
                       !conversation.messages.empty() && conversation.messages.back().at("role") != Json("assistant"),
                       "a prompt has messages, and ends before the answer that is sampled");
       prompt.answered.set("messages", conversation.messages);
+      for (const std::string_view name : kOfTemplates)
+        if (const Json* value = record.find(name); value != nullptr) prompt.answered.set(std::string(name), *value);
       prompt.rollout.tokens = chat_.encode(conversation);
     }
     prompt.rollout.text = replace_invalid_utf8(tokenizer_.decode(prompt.rollout.tokens));
@@ -94,8 +116,11 @@ class PromptFiles {
 
   const Tokenizer& tokenizer_;
   ChatPrompt chat_;
-  std::vector<std::string> files_;
+  std::vector<std::filesystem::path> files_;
+  ColumnNames names_;
+  bool skips_bad_ = false;
   std::size_t file_ = 0;
+  std::optional<RecordColumns> columns_;  // of the file that is read
   std::unique_ptr<RecordSource> source_;
 };
 

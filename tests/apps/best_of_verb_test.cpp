@@ -70,6 +70,26 @@ TEST_F(BestOfVerb, TheBestAnswerOfEachPromptIsWrittenInItsOrder) {
   EXPECT_EQ(tuned.status, 0) << tuned.errors;
 }
 
+// Folders, columns, records that are left out and bad ones: as the same config trains.
+TEST_F(BestOfVerb, DataIsReadAsInTraining) {
+  fs::create_directory(folder_ / "data");
+  testing::write_file(folder_ / "data/train.jsonl",
+                      "{\"question\": \"one\"}\n{\"question\": \"two\", \"train\": false}\nno json\n"
+                      "{\"question\": \"three\"}\n");
+  const std::vector<std::string> more = {"--data.train=data", R"(--data.columns={"prompt": "question"})",
+                                         "--data.on_bad_record=skip"};
+  const Outcome outcome = run(more);
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("train.jsonl:3"));
+  const std::vector<Json> records = best();
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].at("prompt"), Json("one"));
+  EXPECT_EQ(records[1].at("prompt"), Json("three"));
+  const Outcome strict = run({more[0], more[1]});
+  EXPECT_NE(strict.status, 0);
+  EXPECT_THAT(strict.errors, HasSubstr("train.jsonl:3"));
+}
+
 TEST_F(BestOfVerb, AnswersBelowTheMinimumAreLeftOut) {
   ASSERT_EQ(run({"--grpo.best_of.minimum=1000"}).status, 0);
   EXPECT_TRUE(best().empty());

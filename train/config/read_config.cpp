@@ -208,7 +208,12 @@ void derive_values(RunConfig& config, const std::string& name) {
   if (config.model.init == Init::automatic) config.model.init = config.model.path.empty() ? Init::random : Init::load;
   LrScheduleSection& schedule = config.lr_schedule;
   const double decay_ratio = lr_schedules().require(schedule.name).decay_ratio;
-  if (decay_ratio > 0 && !schedule.decay_steps && !schedule.decay_ratio) schedule.decay_ratio = decay_ratio;
+  if (decay_ratio > 0 && !schedule.decay_steps && !schedule.decay_ratio) {
+    // At most what a warm-up leaves.
+    const auto steps = static_cast<double>(config.training.steps.value_or(0));
+    const double left = steps > 0 ? 1 - static_cast<double>(schedule.warmup_steps) / steps : 1.0;
+    schedule.decay_ratio = left > 0 ? std::min(decay_ratio, left) : decay_ratio;
+  }
   if (!config.data.has_validation() && config.evaluation.prompts.empty()) config.evaluation.interval = 0;
 }
 

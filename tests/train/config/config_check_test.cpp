@@ -62,6 +62,7 @@ TEST(ConfigCheck, ScheduleFitsTheRun) {
   EXPECT_THAT(complaint({"--lr_schedule.warmup_steps=200"}),
               HasSubstr("200 steps of warmup exceed training.steps 100: lower it too"));
   EXPECT_EQ(complaint({"--lr_schedule.warmup_steps=100"}), "");
+  EXPECT_EQ(complaint({"--lr_schedule.name=wsd", "--lr_schedule.warmup_steps=90"}), "") << "20% are decay by default";
   EXPECT_THAT(complaint({"--lr_schedule.name=wsd", "--lr_schedule.warmup_steps=60", "--lr_schedule.decay_steps=50"}),
               HasSubstr("lr_schedule.decay_steps: 50 steps of decay after 60 of warmup exceed training.steps 100"));
   EXPECT_THAT(complaint({"--lr_schedule.name=wsd", "--lr_schedule.warmup_steps=60", "--lr_schedule.decay_ratio=0.5"}),

@@ -96,7 +96,8 @@ void add_training_fields(Fields& fields) {
             "Reaction to a loss or gradient norm of NaN or Inf: end the run, skip the update, or roll back to the last "
             "checkpoint and repeat the steps since, with the same batches.");
   add_field(fields, "training.max_consecutive_skips", QUENCH_MEMBER(training.max_consecutive_skips),
-            between(1, kMaxSteps), free, "Consecutive skipped updates or rollbacks after which the run fails.");
+            between(1, kMaxSteps), free,
+            "Consecutive skipped updates after which the run fails; a rollback that fails again ends it at once.");
   add_field(fields, "training.loss_chunk_size", QUENCH_MEMBER(training.loss_chunk_size), between(0, 1 << 30), free,
             "Tokens a chunk of the fused head and cross-entropy; 0: chosen from the vocabulary size.");
   add_field(fields, "training.logits_dtype", QUENCH_MEMBER(training.logits_dtype), dtype_or_auto(), free,
