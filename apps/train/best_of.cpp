@@ -120,7 +120,7 @@ class PromptFiles {
   ColumnNames names_;
   bool skips_bad_ = false;
   std::size_t file_ = 0;
-  std::optional<RecordColumns> columns_;  // of the file that is read
+  std::optional<RecordColumns> columns_;  // file that is read
   std::unique_ptr<RecordSource> source_;
 };
 

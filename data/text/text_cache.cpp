@@ -66,12 +66,12 @@ std::vector<fs::path> cached_shards(const fs::path& folder) {
   return shards;
 }
 
-// Removes a damaged entry, which is made again.
+// Removes a damaged entry, which is recomputed then.
 std::vector<fs::path> sound_shards(const fs::path& folder) {
   try {
     return cached_shards(folder);
   } catch (const Error& error) {
-    QUENCH_LOG_WARN("{}: the tokenized text is damaged and is made again", error.what());
+    QUENCH_LOG_WARN("{}: the tokenized text is damaged and is recomputed", error.what());
     fs::remove_all(folder);
     return {};
   }

@@ -323,21 +323,21 @@ TEST_F(TextCacheJournal, AStoppedEntryGoesOn) {
   EXPECT_TRUE(journals().empty());
 }
 
-TEST_F(TextCacheJournal, ADamagedEntryIsMadeAgain) {
+TEST_F(TextCacheJournal, ADamagedEntryIsRecomputed) {
   const auto entry = shards(tokenizer_).at(0).parent_path();
   const auto whole = contents(entry);
-  const auto expect_made_again = [&] {
+  const auto expect_recomputed = [&] {
     const CountingTokenizer again;
     (void)shards(again);
     EXPECT_GT(again.encoded, 0);
     EXPECT_EQ(contents(entry), whole);
   };
   write_file(entry / "dataset.json", "{");
-  expect_made_again();
+  expect_recomputed();
   fs::remove(entry / "train-00000.bin");
-  expect_made_again();
+  expect_recomputed();
   fs::resize_file(entry / "train-00000.bin", 100);
-  expect_made_again();
+  expect_recomputed();
 }
 
 // The last batch is done: the entry is completed, and the caller hears of the stop.
