@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
@@ -103,7 +104,8 @@ void check_list(const Json& schema, std::string_view keyword, const std::string&
 
 // Integers that the library would round.
 bool has_large_integer(const Json& value) {
-  if (value.is_integer()) return value.as_double() >= 0x1p63;
+  constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  if (value.is_integer()) return value.as_double() > 0 && value.as_uint() > kLargest;
   if (value.is_array()) return std::ranges::any_of(value.as_array(), has_large_integer);
   return value.is_object() && std::ranges::any_of(value.as_object(), [](const Json::Member& member) {
            return has_large_integer(member.second);
