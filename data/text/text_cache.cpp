@@ -60,7 +60,8 @@ std::vector<fs::path> cached_shards(const fs::path& folder) {
     const fs::path& file = shards.emplace_back(folder / fs::path(shard.at("file").as_string()).filename());
     std::error_code error;
     const std::uintmax_t bytes = fs::file_size(file, error);
-    QUENCH_CHECK_AS(ErrorCode::not_found, !error, "{}: {}", file.string(), error.message());
+    const bool is_absent = error == std::errc::no_such_file_or_directory;
+    QUENCH_CHECK_AS(is_absent ? ErrorCode::not_found : ErrorCode::io, !error, "{}: {}", file.string(), error.message());
     QUENCH_CHECK_AS(ErrorCode::corrupt, bytes >= 2 * shard.at("tokens").as_uint(), "{} is cut off", file.string());
   }
   return shards;
@@ -71,6 +72,7 @@ std::vector<fs::path> sound_shards(const fs::path& folder) {
   try {
     return cached_shards(folder);
   } catch (const Error& error) {
+    if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
     QUENCH_LOG_WARN("{}: the tokenized text is damaged and is recomputed", error.what());
     fs::remove_all(folder);
     return {};

@@ -5,8 +5,7 @@
 // One of $ref (within the schema), const, enum, anyOf, oneOf, allOf (of one schema) decides alone; else "type", one or
 // several:
 //   string    pattern (of printable ASCII, for texts without escapes), or minLength and maxLength, or format (date,
-//   time,
-//             uuid, ...; others are notes)
+//             time, uuid, ...; others are notes)
 //   integer   minimum, maximum, exclusiveMinimum, exclusiveMaximum, or multipleOf to 1024
 //   number    minimum, maximum, exclusiveMinimum, exclusiveMaximum; in a range, with at most six decimals
 //   array     items, prefixItems, minItems, maxItems

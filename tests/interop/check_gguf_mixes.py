@@ -4,9 +4,9 @@
 
 Usage: check_gguf_mixes.py QUENCH FOLDER MODEL TEXT [CALIBRATION [MIX ...]]   MODEL: a folder of SmolLM2-135M(-Instruct); files
                                                     go to FOLDER. Needs gguf, numpy, xllamacpp
-With CALIBRATION both quantizers get the importance matrix that the program computes on it. Prints a row for each mix: token
-perplexities and KL divergences from MODEL (`quench eval --reference`). Exits 1 when a type differs or the divergence of the
-program's file exceeds that of llama.cpp's by more than 0.3%; perplexities of one text differ by chance several times as much.
+With CALIBRATION both quantizers get the importance matrix that the program computes on it. Prints a row for each mix, with KL
+divergences from MODEL (`quench eval --reference`), and exits 1 when a type differs or the program's perplexity exceeds
+llama.cpp's by more than 0.3%.
 """
 
 import collections
@@ -70,10 +70,10 @@ def write_theirs(ours, source, matrix, output):
 
 
 def quality(*models):
-    """Token perplexity and KL divergence from MODEL of each."""
+    """Word perplexity and KL divergence from MODEL of each."""
     options = [part for model in models for part in ("--model", model)]
     results = json.loads(run("eval", *options, "--reference", MODEL, "--data", TEXT, "--seq-len", 512, "--json"))
-    return [(one["token_perplexity"], one["divergence"]["mean"]) for one in (results if type(results) is list else [results])]
+    return [(one["word_perplexity"], one["divergence"]["mean"]) for one in (results if type(results) is list else [results])]
 
 
 def main():
@@ -99,7 +99,7 @@ def main():
         wrong = [f"{name}: {types[name]}, expected {kind}" for name, kind in expected.items() if types[name] != kind]
         write_theirs(ours, source, matrix, theirs)
         (own, own_divergence), (other, other_divergence) = quality(ours, theirs)
-        good = not wrong and own_divergence <= other_divergence * 1.003
+        good = not wrong and own <= other * 1.003
         failures += not good
         counts = ", ".join(f"{kind} {count}" for kind, count in collections.Counter(expected.values()).most_common())
         print(f"{mix:8} {ours.stat().st_size / 1e6:7.2f} {own:8.3f} {other:9.3f} {own / other:7.4f} {own_divergence:8.5f} "
