@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <map>
 
@@ -17,8 +18,11 @@
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "distributed/ranks.h"
+#include "engine/pass_script.h"
 #include "train/generation/answer_text.h"
 #include "train/generation/grammar_vocabulary.h"
+#include "train/generation/sliced_ranks.h"
 #include "train/generation/warm_up.h"
 
 namespace quench {
@@ -39,6 +43,8 @@ void check_options(const GenerateOptions& o) {
   refuse(!o.chat_date.empty() && !chats, "--chat-date", "--interactive, --chat or --prompts");
   refuse(!o.chat_template_kwargs.empty() && !chats, "--chat-template-kwargs", "--interactive, --chat or --prompts");
   refuse(o.json && o.interactive, "--json", "one prompt or --prompts");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !o.interactive || !distributed::read_environment().is_distributed(),
+                  "--interactive is for one process; several hold slices of a model for quench serve");
   QUENCH_CHECK_AS(ErrorCode::bad_config, std::ranges::find(o.stop, std::string()) == o.stop.end(),
                   "--stop \"\": an empty text would end every answer at once");
 }
@@ -243,14 +249,39 @@ void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& t
 }
 
 Model open_generating_model(const GenerateOptions& o, const LoadingWork& prepare) {
-  Model loaded = Model::open(o.model, {.device = o.device,
-                                       .dtype = o.dtype,
-                                       .adapter = o.adapter,
-                                       .mtp = MtpLayers::left_out,
-                                       .work = prepare,
-                                       .kv_cache = o.kv_cache});
-  loaded.use_adapter(o.adapter);
-  return loaded;
+  ModelOptions options{.device = o.device,
+                       .dtype = o.dtype,
+                       .adapter = o.adapter,
+                       .mtp = MtpLayers::left_out,
+                       .work = prepare,
+                       .kv_cache = o.kv_cache};
+  const distributed::Environment place = distributed::read_environment();
+  if (!place.is_distributed()) {
+    Model loaded = Model::open(o.model, options);
+    loaded.use_adapter(o.adapter);
+    return loaded;
+  }
+  if (place.rank > 0) quieten_log();
+  {
+    const SlicedRanks ranks = join_slices(o.device, place, o.threads);
+    options.device = ranks.device.to_string();
+    options.slices = ranks.slices;
+    // Passes of one rank alone, as of a warm-up, would wait for the others.
+    options.work = [&](const Model& model) {
+      if (prepare && place.rank == 0) (void)prepare(model);
+      return std::function<void()>();
+    };
+    std::optional<Model> loaded;
+    distributed::together(*ranks.host, "slices", [&] {
+      loaded.emplace(Model::open(o.model, options));
+      loaded->use_adapter(o.adapter);
+    });
+    if (place.rank == 0) return std::move(*loaded);
+    // A launcher signals all of its processes: rank 0 ends the passes, after the answers in flight.
+    for (const int signal : {SIGTERM, SIGINT}) std::signal(signal, SIG_IGN);
+    follow_passes(loaded->model());
+  }
+  throw ExitRequest{0};
 }
 
 Conversation begin_conversation(const GenerateOptions& o) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "autograd/variable.h"
@@ -42,6 +43,10 @@ class TensorExchange {
   [[nodiscard]] virtual Pending begin_reduce(const Tensor& whole) const = 0;
   [[nodiscard]] Tensor gather(const Tensor& rows) const { return begin_gather(rows).get(); }
   [[nodiscard]] Tensor reduce(const Tensor& whole) const { return begin_reduce(whole).get(); }
+  // Text of rank 0, whatever the others pass; blocks the host until it is there, however long rank 0 waits.
+  [[nodiscard]] virtual std::string share(std::string text) const = 0;
+  // After an error between the exchanges of a pass, which other ranks wait for: share() throws from now on.
+  virtual void abandon() const noexcept = 0;
   // Rows of a rank for that many tokens; those of the last ranks beyond the tokens are zeros.
   [[nodiscard]] std::int64_t rows_of(std::int64_t tokens) const { return (tokens + size() - 1) / size(); }
 };

@@ -91,6 +91,7 @@ class Engine::Impl {
     try {
       return step();
     } catch (const std::exception& error) {
+      if (model_.tensor_exchange() != nullptr) throw;  // other ranks wait in the middle of it
       QUENCH_LOG_ERROR("a pass of the engine failed: {}", error.what());
       scheduler_.fail_running(error.what());
       return true;

@@ -6,6 +6,9 @@
 // request gives its pages back and its tokens are computed again later. Prompts with equal beginnings and the same
 // adapter share pages.
 //
+// Of slices of a model (autograd/tensor_parallel.h) rank 0 has the engine, and the others run follow_passes()
+// (engine/pass_script.h).
+//
 // A request's tokens depend on its prompt, options and seed; on other requests only through the summation order of
 // GEMMs of another batch size.
 
@@ -110,7 +113,8 @@ class Engine {
   void cancel(std::uint64_t request);
   // One pass; false if nothing is left to do. One thread at a time.
   bool step();
-  // step(), but a pass that throws fails its requests (EndReason::failed), and the engine continues.
+  // step(), but a pass that throws fails its requests (EndReason::failed), and the engine continues; of slices of a
+  // model it throws.
   bool try_step();
   // Such steps until `stop` is requested; sleeps while there is nothing to do.
   void run(const std::stop_token& stop);

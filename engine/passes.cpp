@@ -1,13 +1,16 @@
 #include "engine/passes.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 
+#include "autograd/tensor_parallel.h"
 #include "core/device/determinism.h"
 #include "core/device/read_only_weights.h"
 #include "core/ops/kv_cache/paged_attention.h"
 #include "core/ops/loss/cross_entropy.h"
 #include "core/system/log.h"
+#include "engine/pass_script.h"
 #include "nn/modules/adapter_rows.h"
 
 namespace quench {
@@ -51,6 +54,21 @@ std::int32_t cache_row(std::span<const std::int32_t> pages, std::int64_t place) 
                                    place % nn::kPageTokens);
 }
 
+// Abandons the script's pass unless it ends without an error.
+class ScriptedPass {
+ public:
+  explicit ScriptedPass(const PassScript* script) : script_(script), errors_(std::uncaught_exceptions()) {}
+  ~ScriptedPass() {
+    if (script_ != nullptr && std::uncaught_exceptions() > errors_) script_->abandon();
+  }
+  ScriptedPass(const ScriptedPass&) = delete;
+  ScriptedPass& operator=(const ScriptedPass&) = delete;
+
+ private:
+  const PassScript* script_;
+  int errors_;
+};
+
 }  // namespace
 
 EnginePasses::EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::int64_t pages, std::int64_t slot_pages,
@@ -59,7 +77,12 @@ EnginePasses::EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::i
   const std::int64_t longest = slot_pages * nn::kPageTokens;
   decodes_ = !nn::rotations_depend_on_length(model.config(), longest) && kernel_takes(model);
   const Device device = model.options().device;
-  captures_ = decodes_ && model.weights_stay() && !device.is_cpu();
+  const autograd::TensorExchange* exchange = model.tensor_exchange();
+  captures_ = decodes_ && model.weights_stay() && !device.is_cpu() && exchange == nullptr;
+  if (exchange != nullptr) {
+    QUENCH_CHECK_AS(ErrorCode::unsupported, !has_adapters, "a bank of adapters over slices of a model");
+    if (exchange->rank() == 0) script_ = std::make_unique<PassScript>(*exchange, slots, pages, slot_pages);
+  }
   // Builds the tables of all positions once.
   if (decodes_) (void)model.make_context({{0, 0, 0, longest}}, 0);
   const MemoryScope scope(MemoryCategory::data);
@@ -69,6 +92,8 @@ EnginePasses::EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::i
   rows_ = Tensor::zeros({slots, static_cast<std::int64_t>(sizeof(SamplingRow))}, DType::u8, device);
   if (has_adapters) adapters_ = Tensor::zeros({slots}, DType::i32, device);
 }
+
+EnginePasses::~EnginePasses() = default;
 
 Tensor EnginePasses::on_device(const Tensor& pinned) const {
   return pinned.to(model_.options().device);
@@ -90,6 +115,8 @@ Tensor EnginePasses::losses_of(const Tensor& logits, const Tensor& tokens) {
 }
 
 PassResult EnginePasses::run_chunks(std::span<const TokenChunk> chunks, bool keep_logits) {
+  const ScriptedPass scripted(script_.get());
+  if (script_) script_->run_chunks(chunks);
   const autograd::NoGrad no_grad;
   const Device device = model_.options().device;
   std::int64_t tokens = 0, keys = 0, samples = 0;
@@ -194,6 +221,8 @@ EnginePasses::Work& EnginePasses::captured(const Shape& shape) {
 }
 
 PassResult EnginePasses::decode(std::span<const DecodeRow> rows, bool keep_logits) {
+  const ScriptedPass scripted(script_.get());
+  if (script_) script_->decode(rows);
   std::int64_t most_rows = 0, most_keys = 0;
   for (const DecodeRow& row : rows) {
     most_rows = std::max(most_rows, row.slot + 1);
@@ -230,12 +259,14 @@ PassResult EnginePasses::decode(std::span<const DecodeRow> rows, bool keep_logit
 
 void EnginePasses::set_pages(std::int64_t slot, std::int64_t first, std::span<const std::int32_t> pages) {
   if (!decodes_ || pages.empty()) return;
+  if (script_) script_->set_pages(slot, first, pages);
   const Tensor row = Tensor::empty_pinned({static_cast<std::int64_t>(pages.size())}, DType::i32, pages_.device());
   std::ranges::copy(pages, row.data<std::int32_t>());
   pages_.select(0, slot).narrow(0, first, row.size(0)).copy_from(row);
 }
 
 void EnginePasses::set_token(std::int64_t slot, std::int32_t token) {
+  if (script_) script_->set_token(slot, token);
   const Tensor value = Tensor::empty_pinned({1}, DType::i32, tokens_.device());
   *value.data<std::int32_t>() = token;
   tokens_.narrow(0, slot, 1).copy_from(value);
@@ -249,6 +280,7 @@ void EnginePasses::set_adapter(std::int64_t slot, std::int64_t adapter) {
 }
 
 void EnginePasses::set_seen(std::int64_t slot, std::span<const std::int32_t> tokens) {
+  if (script_) script_->set_seen(slot, tokens);
   const std::int64_t words = (model_.config().vocab_size + 31) / 32;
   if (!seen_.defined()) {
     seen_ = Tensor::zeros({tokens_.size(0), words}, DType::i32, tokens_.device());
@@ -263,13 +295,18 @@ void EnginePasses::set_seen(std::int64_t slot, std::span<const std::int32_t> tok
 }
 
 void EnginePasses::set_allowed(std::int64_t slot, std::span<const std::int32_t> words) {
+  if (script_ && (allowed_.defined() || !words.empty())) script_->set_allowed(slot, words);
+  put_allowed(slot, words);
+}
+
+void EnginePasses::put_allowed(std::int64_t slot, std::span<const std::int32_t> words) {
   const std::int64_t count = (model_.config().vocab_size + 31) / 32;
   if (!allowed_.defined()) {
     if (words.empty()) return;
     allowed_ = Tensor::empty({tokens_.size(0), count}, DType::i32, tokens_.device());
     limited_.assign(static_cast<std::size_t>(tokens_.size(0)), true);
     work_.clear();  // captured without it
-    for (std::int64_t other = 0; other < tokens_.size(0); ++other) set_allowed(other, {});
+    for (std::int64_t other = 0; other < tokens_.size(0); ++other) put_allowed(other, {});
   }
   if (words.empty() && !limited_[static_cast<std::size_t>(slot)]) return;
   const Tensor row = Tensor::empty_pinned({count}, DType::i32, tokens_.device());

@@ -48,12 +48,18 @@ struct DecodeRow {
   SamplingRow sampling;
 };
 
+class PassScript;
+
 class EnginePasses {
  public:
   // Slots of sequences, each with at most `slot_pages` of `pages` pages. The model must outlive it, with weights at
-  // fixed addresses. `has_adapters`: its layers have an adapter bank.
+  // fixed addresses. `has_adapters`: its layers have an adapter bank. Of slices of a model rank 0 makes the calls, and
+  // the other ranks follow (engine/pass_script.h).
   EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::int64_t pages, std::int64_t slot_pages,
                bool has_adapters);
+  ~EnginePasses();
+  EnginePasses(const EnginePasses&) = delete;
+  EnginePasses& operator=(const EnginePasses&) = delete;
 
   // False: decode() is not available, and chunks of one token take its place.
   [[nodiscard]] bool decodes() const noexcept { return decodes_; }
@@ -86,12 +92,14 @@ class EnginePasses {
   [[nodiscard]] Tensor sample(const Tensor& logits, const Tensor& rows) const;
   // Losses of sampled tokens, by row; undefined unless batch_invariant().
   [[nodiscard]] static Tensor losses_of(const Tensor& logits, const Tensor& tokens);
+  void put_allowed(std::int64_t slot, std::span<const std::int32_t> words);
   void decode_pass(const Shape& shape, Work& work) const;
   [[nodiscard]] Work& captured(const Shape& shape);
   [[nodiscard]] Tensor on_device(const Tensor& pinned) const;
 
   const nn::CausalLm& model_;
   nn::KvCache cache_;
+  std::unique_ptr<PassScript> script_;  // rank 0's, of slices
   bool decodes_ = false, captures_ = false;
   Tensor pages_;                          // i32 [slots, slot_pages]
   Tensor tokens_;                         // i32 [slots]

@@ -77,7 +77,8 @@ void add_chat_template_options(const Command& verb, GenerateOptions& o);
 // do_sample: true temperature, top_k, top_p and min_p. Throws corrupt.
 [[nodiscard]] Json::Object published_sampling(const Model& loaded);
 
-// Opens the model as the options say. `prepare`: as ModelOptions::work.
+// Opens the model as the options say. `prepare`: as ModelOptions::work. In one of several processes: its slice, which
+// on ranks above 0 follows rank 0's passes to their end and then throws ExitRequest.
 [[nodiscard]] Model open_generating_model(const GenerateOptions& o, const LoadingWork& prepare);
 
 // Answers stdin line by line until its end.

@@ -24,6 +24,7 @@
 #include "core/system/signals.h"
 #include "core/system/utf8.h"
 #include "data/hub/cache.h"
+#include "distributed/environment.h"
 #include "train/generation/warm_up.h"
 #include "train/model_folder/named_adapters.h"
 
@@ -224,7 +225,13 @@ void run(ServeOptions& o) {
       {.threads = static_cast<std::size_t>(std::min(most_choices + kSpareThreads, kMostThreads)),
        .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(o.timeout * 1000))},
       serve::ApiError(503, "too_many_connections", "all connections of the server are in use: try again later").body());
-  const int port = bind(server, o);
+  // The other processes of a launch hold slices of the model.
+  const distributed::Environment place = distributed::read_environment();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, o.named_adapters.empty() || !place.is_distributed(),
+                  "--adapter {}={}: several processes hold slices of a model without adapters; merge it (quench "
+                  "merge-lora), or take one process",
+                  o.named_adapters.front().name, o.named_adapters.front().folder.string());
+  const int port = place.rank == 0 ? bind(server, o) : 0;
 
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatPrompt> chat;

@@ -259,10 +259,10 @@ struct CoarseUnits {
 
 using Q4_0Fit = ScaledFit<IntegerGrid<-8, 7>, 9, 20>;
 using Q4_1Fit = AffineFit<15>;
-using Q5_0Fit = ScaledFit<IntegerGrid<-16, 15>, 8, 10>;
+using Q5_0Fit = ScaledFit<IntegerGrid<-16, 15>, 8, 10, MagnitudeWeights>;
 using Q5_1Fit = AffineFit<31>;
 using Q2_KFit = AffineSuperFit<16, 3, 15, TwoBitStarts, CoarseUnits, MagnitudeWeights>;
-using Q3_KFit = ScaledSuperFit<IntegerGrid<-4, 3>, 16, -32, 31, 7, 25, 3, RootWeights>;
+using Q3_KFit = ScaledSuperFit<IntegerGrid<-4, 3>, 16, -32, 31, 7, 25, 3, ThreeQuarterWeights>;
 using Q4_KFit = AffineSuperFit<32, 15, 63, FineStarts, WholeUnit>;
 using Q5_KFit = AffineSuperFit<32, 31, 63, FineStarts, WholeUnit>;
 using Q6_KFit = ScaledSuperFit<IntegerGrid<-32, 31>, 16, -128, 127, 6, 3, 1>;

@@ -37,8 +37,8 @@ QUENCH_TEAM_INLINE void to_error_weights(const Team& team, float (&weights)[Team
 struct EvenWeights {
   static QUENCH_TEAM_INLINE float of(float) { return 1.0f; }
 };
-struct RootWeights {
-  static QUENCH_TEAM_INLINE float of(float x) { return std::sqrt(magnitude(x)); }
+struct ThreeQuarterWeights {
+  static QUENCH_TEAM_INLINE float of(float x) { return std::sqrt(magnitude(x) * std::sqrt(magnitude(x))); }
 };
 struct MagnitudeWeights {
   static QUENCH_TEAM_INLINE float of(float x) { return magnitude(x); }

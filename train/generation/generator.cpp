@@ -6,6 +6,7 @@
 
 #include "core/ops/argmax.h"
 #include "core/tensor/host_copy.h"
+#include "train/generation/batch_generator.h"
 #include "train/generation/decoder.h"
 
 namespace quench {
@@ -146,7 +147,10 @@ void check_generation(const nn::CausalLm& model, std::span<const std::int32_t> p
                   prompt.size(), options.max_new_tokens, model.config().context_length());
 }
 
-GenerationSession::GenerationSession(const nn::CausalLm& model) : model_(model) {}
+GenerationSession::GenerationSession(const nn::CausalLm& model) : model_(model) {
+  QUENCH_CHECK_AS(ErrorCode::unsupported, model.tensor_exchange() == nullptr,
+                  "a conversation with slices of a model: take one process, or quench serve");
+}
 GenerationSession::~GenerationSession() = default;
 
 GenerationResult GenerationSession::generate(std::span<const std::int32_t> prompt, const GenerationOptions& options,
@@ -179,6 +183,18 @@ GenerationResult GenerationSession::generate(std::span<const std::int32_t> promp
 
 GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
                           const GenerationOptions& options, const std::function<bool(std::int32_t)>& on_token) {
+  if (model.tensor_exchange() != nullptr) {  // rank 0's engine leads the other ranks
+    check_generation(model, prompt, options);
+    GenerationResult result;
+    const BatchPrompt only{.tokens = {prompt.begin(), prompt.end()}, .max_new_tokens = options.max_new_tokens};
+    const auto take = [&](std::size_t, const GenerationResult& end) { result = end; };
+    if (on_token)
+      generate_batch(model, {&only, 1}, options, 1, take,
+                     [&](std::size_t, std::int32_t token) { return on_token(token); });
+    else
+      generate_batch(model, {&only, 1}, options, 1, take);
+    return result;
+  }
   return GenerationSession(model).generate(prompt, options, on_token);
 }
 

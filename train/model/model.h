@@ -54,6 +54,9 @@ struct ModelOptions {
   LoadingWork work = {};
   // KV cache of generation and perplexity: a name of kv_cache_names() (train/model_folder/kv_cache_choice.h).
   std::string kv_cache{kModelKvCache};
+  // This rank's slice of the weights, for passes that all ranks of the exchange compute together; not for quantized
+  // folders, adapters and save(). Null: all weights.
+  std::shared_ptr<const autograd::TensorExchange> slices = {};
 };
 
 // How Model::use_adapter() adds an adapter.
@@ -133,6 +136,9 @@ class Model {
   };
 
   explicit Model(ModelSource source);
+  // stored_.config's, or its slice.
+  [[nodiscard]] std::unique_ptr<nn::CausalLm> make_model(nn::ParameterOptions parameters,
+                                                         nn::KvCacheElements cache) const;
   void open_folder(const ModelOptions& options);
   void open_checkpoint(const std::filesystem::path& folder, const ModelOptions& options);
   void open_on_demand(const std::filesystem::path& folder, std::shared_ptr<CheckpointReader> reader,
@@ -156,6 +162,7 @@ class Model {
   ModelSource source_;
   MtpLayers mtp_ = MtpLayers::all;
   StoredModel stored_;
+  std::shared_ptr<const autograd::TensorExchange> slices_;  // null: whole
   std::unique_ptr<nn::CausalLm> model_;
   bool is_quantized_ = false;
   std::shared_ptr<recipes::Adapters> adapters_;

@@ -2,6 +2,7 @@
 
 #include <future>
 
+#include "autograd/tensor_parallel.h"
 #include "core/json/json_member.h"
 #include "core/ops/elementwise.h"
 #include "data/tokenizer/tokenizer_kind.h"
@@ -66,6 +67,15 @@ bool trains_over_codes(const Json& config) {
   return find_text(config, {"lora", "base"}) == "stored";
 }
 
+// Scales of a slice's key heads.
+Tensor scales_of_slice(const Tensor& scales, const autograd::TensorExchange& slices) {
+  const std::int64_t heads = scales.numel() / 2, own = heads / slices.size();
+  const Tensor result = Tensor::empty({2 * own}, scales.dtype(), scales.device());
+  for (const std::int64_t half : {0, 1})
+    result.narrow(0, half * own, own).copy_from(scales.narrow(0, half * heads + slices.rank() * own, own));
+  return result;
+}
+
 std::optional<NewRows> rows_beyond(std::int64_t stored_vocabulary) {
   return stored_vocabulary > 0 ? std::optional(NewRows()) : std::nullopt;
 }
@@ -77,9 +87,21 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
+std::unique_ptr<nn::CausalLm> Model::make_model(nn::ParameterOptions parameters, nn::KvCacheElements cache) const {
+  if (slices_ != nullptr) {
+    parameters.tensor = {slices_->rank(), slices_->size()};
+    for (Tensor& scales : cache.scales) scales = scales_of_slice(scales, *slices_);
+  }
+  auto made = std::make_unique<nn::CausalLm>(stored_.config, parameters);
+  made->set_tensor_exchange(slices_.get());
+  made->set_kv_cache(std::move(cache));
+  return made;
+}
+
 Model Model::open(const fs::path& path, const ModelOptions& options) {
   Model opened(ModelSource::open(path));
   opened.mtp_ = options.mtp;
+  opened.slices_ = options.slices;
   require_weights(path, options.weights);
   if (!opened.source_.is_trained()) {
     opened.open_folder(options);
@@ -105,13 +127,15 @@ void Model::open_folder(const ModelOptions& options) {
   if (source_.is_quantized(stored_.config.source)) {
     QUENCH_CHECK_AS(ErrorCode::unsupported, !options.trainable,
                     "{}: quantized weights have no gradients; use the unquantized model", folder.string());
+    QUENCH_CHECK_AS(ErrorCode::unsupported, slices_ == nullptr,
+                    "{}: quantized weights are not split among processes; take the unquantized model, or one process",
+                    folder.string());
     is_quantized_ = parameters.deferred = true;
   }
   expect_adapter(options.adapter);
   if (mtp_ == MtpLayers::all && holds_mtp(folder, stored_.config))
     stored_.config.mtp.layers = stored_.config.mtp.declared;
-  model_ = std::make_unique<nn::CausalLm>(stored_.config, parameters);
-  model_->set_kv_cache(choose_kv_cache(options.kv_cache, folder, stored_.config, parameters.device));
+  model_ = make_model(parameters, choose_kv_cache(options.kv_cache, folder, stored_.config, parameters.device));
   std::future<void> other_work = begin_loading_work(options.work, *this, !is_quantized_);
   load_weights(*model_, folder, is_quantized_, {}, rows_beyond(peft_.stored_vocabulary));
   if (other_work.valid()) other_work.get();
@@ -132,8 +156,10 @@ void Model::open_checkpoint(const fs::path& folder, const ModelOptions& options)
       stored_.config.mtp.layers = stored_.config.mtp.declared;
   const DType stored = stored_dtype(reader->manifest()), wanted = chosen_dtype(options.dtype, stored);
   parameters.dtype = stored;
-  model_ = std::make_unique<nn::CausalLm>(stored_.config, parameters);
-  model_->set_kv_cache(choose_kv_cache(options.kv_cache, {}, stored_.config, parameters.device));
+  QUENCH_CHECK_AS(ErrorCode::unsupported, slices_ == nullptr || !adapters_alone,
+                  "{}: adapters are not split among processes; merge them (quench merge-lora), or take one process",
+                  folder.string());
+  model_ = make_model(parameters, choose_kv_cache(options.kv_cache, {}, stored_.config, parameters.device));
   std::future<void> other_work;
   if (wanted == stored) other_work = begin_loading_work(options.work, *this, !adapters_alone);
   if (adapters_alone) {
@@ -170,7 +196,7 @@ void Model::open_on_demand(const fs::path& folder, std::shared_ptr<CheckpointRea
 void Model::convert_to(DType dtype) {
   nn::ParameterOptions parameters = model_->options();
   parameters.dtype = dtype;
-  auto converted = std::make_unique<nn::CausalLm>(stored_.config, parameters);
+  auto converted = make_model(parameters, {});
   converted->set_kv_cache(model_->kv_cache());
   std::shared_ptr<recipes::Adapters> adapters;
   if (adapters_) {
@@ -207,6 +233,9 @@ void Model::read_again() {
 
 void Model::use_adapter(const fs::path& folder, const AdapterOptions& adapter) {
   if (folder.empty()) return;
+  QUENCH_CHECK_AS(ErrorCode::unsupported, slices_ == nullptr,
+                  "{}: adapters are not split among processes; merge them (quench merge-lora), or take one process",
+                  folder.string());
   const std::optional<std::int64_t> rows = adapter_vocabulary(folder);
   const bool grows = rows && *rows > stored_.config.vocab_size;
   QUENCH_CHECK_AS(ErrorCode::unsupported, !grows || !source_.is_trained(),

@@ -118,23 +118,32 @@ std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus) {
   return static_cast<std::int8_t>(place.local_rank);
 }
 
-void share_threads(RunConfig& config, const distributed::Environment& place) {
-  if (config.training.threads != 0 || place.local_world_size == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+void share_threads(const distributed::Environment& place) {
+  if (place.local_world_size == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
   set_thread_count(std::max(1, thread_count() / place.local_world_size));
+}
+
+void share_threads(const RunConfig& config, const distributed::Environment& place) {
+  if (config.training.threads == 0) share_threads(place);
+}
+
+std::shared_ptr<distributed::World> join_world(const distributed::Environment& place, Device device) {
+  distributed::GroupOptions options = distributed::read_group_options();
+  options.end_hanging_process = true;
+  std::shared_ptr<distributed::World> world = distributed::World::join(place, device, options);
+  if (device.type == DeviceType::cuda) {
+    const Backend& cuda = backend(device.type);
+    distributed::require_equal_gpus(world->host(), {cuda.device_name(device), cuda.compute_capability(device)});
+  }
+  return world;
 }
 
 std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, const distributed::Environment& place,
                                                      Device device) {
   if (!place.is_distributed()) return distributed::Ranks::single();
-  distributed::GroupOptions options = distributed::read_group_options();
-  options.end_hanging_process = true;
-  const std::shared_ptr<distributed::World> world = distributed::World::join(place, device, options);
+  const std::shared_ptr<distributed::World> world = join_world(place, device);
   auto ranks = std::make_shared<distributed::Ranks>(distributed::make_ranks(world, mesh_sizes(config)));
   connect_stages(*ranks, world, config);
-  if (device.type == DeviceType::cuda) {
-    const Backend& cuda = backend(device.type);
-    distributed::require_equal_gpus(*ranks->host, {cuda.device_name(device), cuda.compute_capability(device)});
-  }
   return ranks;
 }
 

@@ -30,9 +30,12 @@ void set_ranks(RunConfig& config, std::int64_t ranks);
 [[nodiscard]] std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus);
 
 // CPU threads per rank of a node, unless configured.
-void share_threads(RunConfig& config, const distributed::Environment& place);
+void share_threads(const distributed::Environment& place);
+void share_threads(const RunConfig& config, const distributed::Environment& place);
 
-// Never null. Collective. Throws unsupported for GPUs of different compute capability.
+// All processes of the launch. Collective. Throws unsupported for GPUs of different compute capability.
+[[nodiscard]] std::shared_ptr<distributed::World> join_world(const distributed::Environment& place, Device device);
+// Never null. Collective. Throws as join_world().
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config,
                                                                    const distributed::Environment& place,
                                                                    Device device);

@@ -43,6 +43,8 @@ std::vector<ScoredToken> score_prompt(const nn::CausalLm& model, std::span<const
   std::vector<ScoredToken> result{{.token = prompt.front(), .logprob = {}, .top = {}}};
   const auto tokens = static_cast<std::int64_t>(prompt.size());
   if (tokens == 1) return result;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, model.tensor_exchange() == nullptr,
+                  "log-probabilities of the prompt are not available where several processes hold the model");
   const autograd::NoGrad no_grad;
   const Device device = model.options().device;
   nn::ForwardContext context = model.make_context({SequenceRange{0, tokens, 0, tokens}}, tokens);

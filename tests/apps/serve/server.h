@@ -31,13 +31,14 @@ inline std::filesystem::path chat_model(const std::filesystem::path& folder, int
 
 class ServerProcess {
  public:
-  // Waits until it answers; `port` is 0 if it has ended instead.
+  // Waits until it answers; `port` is 0 if it has ended instead. `launcher`: words before the verb.
   ServerProcess(const std::filesystem::path& folder, const std::filesystem::path& model,
-                std::vector<std::string> more = {})
+                std::vector<std::string> more = {}, const std::vector<std::string>& launcher = {})
       : folder_(folder) {
     std::vector<std::string> arguments{"serve",     "--model", model.string(), "--device", "cpu",
                                        "--threads", "1",       "--port",       "0"};
     arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.insert(arguments.begin(), launcher.begin(), launcher.end());
     child_ = start_program(folder, arguments);
     constexpr std::string_view kMark = "API at http://";
     for (int i = 0; i < 6000 && port_ == 0; ++i) {
@@ -60,6 +61,7 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   [[nodiscard]] int port() const { return port_; }
+  [[nodiscard]] pid_t process() const { return child_; }
   [[nodiscard]] httplib::Client client() const {
     httplib::Client client("127.0.0.1", port_);
     client.set_read_timeout(120);

@@ -100,7 +100,7 @@ TEST(GgufQuantizers, ImportanceOfOneOrZeroEverywhereIsNone) {
     EXPECT_TRUE(equal_bytes(quantize_blocks(x, format->type, "w", large), expected)) << format->name;
     // Without, ggml's rounding, or errors that count by the size of the value.
     using enum BlockType;
-    constexpr std::array kOwn = {q4_0, q2_k, q3_k, iq4_nl, iq4_xs};
+    constexpr std::array kOwn = {q4_0, q5_0, q2_k, q3_k, iq4_nl, iq4_xs};
     if (std::ranges::find(kOwn, format->type) != kOwn.end()) continue;
     EXPECT_TRUE(equal_bytes(quantize_blocks(x, format->type, "w"), expected)) << format->name;
   }
