@@ -32,13 +32,10 @@ QUENCH_TEAM_INLINE void to_error_weights(const Team& team, float (&weights)[Team
           factor > 0 ? static_cast<float>(static_cast<double>(weights[g][i]) * factor * (1 - kLeast) + kLeast) : 1.0f;
 }
 
-// Factors of squared errors without importance: 1, or a power of the magnitude, which keeps large values nearer at a
-// small cost to the sum of all squared errors. (ggml: the magnitude or its square, by type.)
+// Factors of squared errors without importance: 1, or the magnitude, which keeps large values nearer at a small cost to
+// the sum of all squared errors. (ggml: the magnitude or its square, by type.)
 struct EvenWeights {
   static QUENCH_TEAM_INLINE float of(float) { return 1.0f; }
-};
-struct ThreeQuarterWeights {
-  static QUENCH_TEAM_INLINE float of(float x) { return std::sqrt(magnitude(x) * std::sqrt(magnitude(x))); }
 };
 struct MagnitudeWeights {
   static QUENCH_TEAM_INLINE float of(float x) { return magnitude(x); }
