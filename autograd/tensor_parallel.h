@@ -43,6 +43,9 @@ class TensorExchange {
   [[nodiscard]] virtual Pending begin_reduce(const Tensor& whole) const = 0;
   [[nodiscard]] Tensor gather(const Tensor& rows) const { return begin_gather(rows).get(); }
   [[nodiscard]] Tensor reduce(const Tensor& whole) const { return begin_reduce(whole).get(); }
+  // Whether rank 0 leads: share() tells the others what to compute (engine/pass_script.h). Else all ranks make the same
+  // calls, and share() throws.
+  [[nodiscard]] virtual bool is_led() const = 0;
   // Text of rank 0, whatever the others pass; blocks the host until it is there, however long rank 0 waits.
   [[nodiscard]] virtual std::string share(std::string text) const = 0;
   // After an error between the exchanges of a pass, which other ranks wait for: share() throws from now on.

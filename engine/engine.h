@@ -6,8 +6,8 @@
 // request gives its pages back and its tokens are computed again later. Prompts with equal beginnings and the same
 // adapter share pages.
 //
-// Of slices of a model (autograd/tensor_parallel.h) rank 0 has the engine, and the others run follow_passes()
-// (engine/pass_script.h).
+// Slices of a model (autograd/tensor_parallel.h): rank 0 has the engine, and the others run follow_passes()
+// (engine/pass_script.h); or all have engines and make the same calls.
 //
 // A request's tokens depend on its prompt, options and seed; on other requests only through the summation order of
 // GEMMs of another batch size.

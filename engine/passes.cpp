@@ -81,7 +81,8 @@ EnginePasses::EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::i
   captures_ = decodes_ && model.weights_stay() && !device.is_cpu() && exchange == nullptr;
   if (exchange != nullptr) {
     QUENCH_CHECK_AS(ErrorCode::unsupported, !has_adapters, "a bank of adapters over slices of a model");
-    if (exchange->rank() == 0) script_ = std::make_unique<PassScript>(*exchange, slots, pages, slot_pages);
+    if (exchange->is_led() && exchange->rank() == 0)
+      script_ = std::make_unique<PassScript>(*exchange, slots, pages, slot_pages);
   }
   // Builds the tables of all positions once.
   if (decodes_) (void)model.make_context({{0, 0, 0, longest}}, 0);

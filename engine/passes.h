@@ -53,8 +53,8 @@ class PassScript;
 class EnginePasses {
  public:
   // Slots of sequences, each with at most `slot_pages` of `pages` pages. The model must outlive it, with weights at
-  // fixed addresses. `has_adapters`: its layers have an adapter bank. Of slices of a model rank 0 makes the calls, and
-  // the other ranks follow (engine/pass_script.h).
+  // fixed addresses. `has_adapters`: its layers have an adapter bank. Of slices of a model that
+  // rank 0 leads, it makes the calls, and the other ranks follow (engine/pass_script.h).
   EnginePasses(const nn::CausalLm& model, std::int64_t slots, std::int64_t pages, std::int64_t slot_pages,
                bool has_adapters);
   ~EnginePasses();

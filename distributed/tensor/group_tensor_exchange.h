@@ -11,7 +11,8 @@
 namespace quench::distributed {
 
 // Waits count as exposed communication of `clock`. Sums are those of ProcessGroup::reduce_scatter. `texts`: CPU group
-// of the same ranks for share() alone; its timeout becomes that of no limit. Null: share() throws.
+// of the same ranks for share() alone; its timeout becomes that of no limit. Null: rank 0
+// does not lead.
 class GroupTensorExchange final : public autograd::TensorExchange {
  public:
   GroupTensorExchange(std::shared_ptr<ProcessGroup> group, std::shared_ptr<ExposedCommTimer> clock,
@@ -21,6 +22,7 @@ class GroupTensorExchange final : public autograd::TensorExchange {
   [[nodiscard]] int rank() const override { return group_->rank(); }
   [[nodiscard]] Pending begin_gather(const Tensor& rows) const override;
   [[nodiscard]] Pending begin_reduce(const Tensor& whole) const override;
+  [[nodiscard]] bool is_led() const override { return texts_ != nullptr; }
   [[nodiscard]] std::string share(std::string text) const override;
   void abandon() const noexcept override { abandoned_ = true; }
 

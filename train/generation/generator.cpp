@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 
+#include "autograd/tensor_parallel.h"
 #include "core/ops/argmax.h"
 #include "core/tensor/host_copy.h"
 #include "train/generation/batch_generator.h"
@@ -147,8 +148,16 @@ void check_generation(const nn::CausalLm& model, std::span<const std::int32_t> p
                   prompt.size(), options.max_new_tokens, model.config().context_length());
 }
 
+namespace {
+
+bool is_led(const nn::CausalLm& model) {
+  return model.tensor_exchange() != nullptr && model.tensor_exchange()->is_led();
+}
+
+}  // namespace
+
 GenerationSession::GenerationSession(const nn::CausalLm& model) : model_(model) {
-  QUENCH_CHECK_AS(ErrorCode::unsupported, model.tensor_exchange() == nullptr,
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !is_led(model),
                   "a conversation with slices of a model: take one process, or quench serve");
 }
 GenerationSession::~GenerationSession() = default;
@@ -183,7 +192,7 @@ GenerationResult GenerationSession::generate(std::span<const std::int32_t> promp
 
 GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
                           const GenerationOptions& options, const std::function<bool(std::int32_t)>& on_token) {
-  if (model.tensor_exchange() != nullptr) {  // rank 0's engine leads the other ranks
+  if (is_led(model)) {  // by rank 0's engine
     check_generation(model, prompt, options);
     GenerationResult result;
     const BatchPrompt only{.tokens = {prompt.begin(), prompt.end()}, .max_new_tokens = options.max_new_tokens};

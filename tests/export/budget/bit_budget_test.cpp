@@ -184,7 +184,7 @@ TEST(BitBudget, OneCandidateIsTheChoice) {
 // vLLM runs q, k and v as one layer, gate and up as another.
 TEST(BitBudget, SearchFindsAChoiceWithLessMeasuredDivergenceThanTheEstimatesAndUniformSchemes) {
   for (const auto& [format, bits, names, uniform] :
-       {std::tuple("gguf", 5.6, "q4_0,q5_0,q8_0", "q5_0"),
+       {std::tuple("gguf", 5.7, "q4_1,q5_0,q8_0", "q5_0"),
         std::tuple("compressed-tensors", 5.5,
                    "int3_weight_only_g32,int4_weight_only_g32,int5_weight_only_g32,int6_weight_only_g32",
                    "int4_weight_only_g32")}) {
