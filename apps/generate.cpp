@@ -138,6 +138,7 @@ void run(GenerateOptions& o) {
   check_sampling_options(o.generation.sampling);
   check_kv_cache_name(o.kv_cache);
   warn_of_unused(o.generation.sampling);
+  if (distributed::read_environment().rank > 0) (void)open_generating_model(o, {});  // prompts are rank 0's; throws
   if (o.interactive) return generate_interactively(o);
   if (!o.prompts.empty()) return generate_for_prompts(o);
   generate_for_prompt(o);
