@@ -10,6 +10,9 @@ model itself: excess is the loss above the model's in nats a token, with its sha
 divergence (nats a token) and equal likeliest tokens are measured against the model. Schemes in --limits are quantized
 alone: what files of more bits reach. Texts may be token files with --tokenizer.
 
+--published compares as users of a published QAT checkpoint do: the values that a run computed with, stored in bf16; equal
+likeliest tokens of that folder with the run's own file, and with a file quantized from the folder by round to nearest.
+
 Prints a row as soon as it exists, and a Markdown table at the end.
 """
 import argparse
@@ -31,9 +34,9 @@ def tokenizer_options(args):
     return ["--tokenizer", args.tokenizer] if args.tokenizer else []
 
 
-def evaluate(args, model):
-    result = json.loads(quench(args, "eval", "--model", model, "--reference", args.model, "--data", args.text, "--seq-len",
-                               args.length, "--device", args.device, "--json", *tokenizer_options(args)))
+def evaluate(args, model, reference=None):
+    result = json.loads(quench(args, "eval", "--model", model, "--reference", reference or args.model, "--data", args.text,
+                               "--seq-len", args.length, "--device", args.device, "--json", *tokenizer_options(args)))
     return dict(loss=result["loss"], perplexity=result["token_perplexity"], divergence=result["divergence"]["mean"],
                 same_top=result["divergence"]["same_top"])
 
@@ -66,8 +69,17 @@ def trained(args, folder, scheme, rate):
     path = next((folder / name / "run" / "export").glob("*.gguf"))
     kept = folder / f"{name}.gguf"
     shutil.copyfile(path, kept)
-    return dict(scheme=scheme, how=f"{rate:g}", mb=kept.stat().st_size / 1e6, **evaluate(args, kept),
-                tokens_per_second=records[-1].get("tokens_per_s"))
+    row = dict(scheme=scheme, how=f"{rate:g}", mb=kept.stat().st_size / 1e6, **evaluate(args, kept),
+               tokens_per_second=records[-1].get("tokens_per_s"))
+    return dict(row, published=published(args, folder, name, scheme)) if args.published else row
+
+
+def published(args, folder, name, scheme):
+    """Files of a run's values: its own, and one quantized from the values in bf16, each next to those."""
+    values, again = folder / f"{name}-bf16", folder / f"{name}-again.gguf"
+    quench(args, "export", "--model", folder / f"{name}.gguf", "--format", "hf", "--dtype", "bf16", "--output", values)
+    quench(args, "quantize", "--model", values, "--format", "gguf", "--scheme", scheme, "--output", again, "--device", args.device)
+    return {how: evaluate(args, path, values) for how, path in (("own", folder / f"{name}.gguf"), ("again", again))}
 
 
 def print_row(row, bf16, untrained):
@@ -75,6 +87,9 @@ def print_row(row, bf16, untrained):
     share = f", {excess / (untrained['loss'] - bf16['loss']):.2f} of the file without training" if untrained else ""
     print(f"{row['scheme']} {row['how']}: {row['mb']:.1f} MB, perplexity {row['perplexity']:.3f}, excess {excess:.4f}{share}, "
           f"divergence {row['divergence']:.4f}, same top {row['same_top']:.2%}", flush=True)
+    for how, result in row.get("published", {}).items():
+        print(f"  {how} file next to the run's values in bf16: same top {result['same_top']:.2%}, divergence "
+              f"{result['divergence']:.5f}", flush=True)
 
 
 def main():
@@ -91,6 +106,7 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--dtype", default="f32", help="training.dtype")
+    parser.add_argument("--published", action="store_true", help="files next to the values of a run in bf16")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="runs that share the device at a time")
     parser.add_argument("--json", help="file for all numbers")

@@ -83,7 +83,7 @@ class Bench:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
         self.train, self.held_out = folder / "train.jsonl", folder / "held-out.jsonl"
-        counts = [write_texts(args.text, self.train, args.prompt_words, args.answer_words, 1 << 30),
+        counts = [write_texts(args.text, self.train, args.prompt_words, args.answer_words, args.prompts),
                   write_texts(args.held_out, self.held_out, args.prompt_words, args.answer_words, args.validation)]
         print(f"{counts[0]} prompts to train on, {counts[1]} held out", flush=True)
 
@@ -173,6 +173,7 @@ def main():
     parser.add_argument("--divergence-steps", type=int, default=6, help="steps over held-out texts that a divergence is a mean of")
     parser.add_argument("--prompt-words", type=int, default=32)
     parser.add_argument("--answer-words", type=int, default=48)
+    parser.add_argument("--prompts", type=int, default=1 << 30, help="most texts to train on")
     parser.add_argument("--validation", type=int, default=256, help="most held-out texts")
     parser.add_argument("--tokens", type=int, default=64, help="largest length of an answer that the student samples")
     parser.add_argument("--length", type=int, default=256, help="tokens of a sequence")

@@ -6,6 +6,7 @@
 #include "core/ops/embedding.h"
 #include "core/ops/kv_cache/cache_codes.h"
 #include "core/ops/kv_cache/cached_attention.h"
+#include "core/ops/kv_cache/hadamard.h"
 #include "core/ops/kv_cache/paged_attention.h"
 #include "core/ops/rope.h"
 #include "nn/attention/kv_cache.h"
@@ -62,6 +63,7 @@ Variable attend_cached(const Variable& qkv, const AttendOptions& options, const 
                     .scale = options.scale,
                     .soft_cap = options.soft_cap,
                     .sinks = sinks,
+                    .hadamard = context.cache->transforms_keys(),
                     .length_on_device = context.length_on_device});
   return Variable(out);
 }
@@ -89,7 +91,8 @@ void decode_paged(const Tensor& qkv, const AttendOptions& options, const Forward
                    .chunk = options.chunk,
                    .scale = options.scale,
                    .soft_cap = options.soft_cap,
-                   .sinks = sinks});
+                   .sinks = sinks,
+                   .hadamard = keys.cache->transforms_keys()});
 }
 
 // Keys and values of context.sequences, [R, 2 kv_heads * D] in the dtype of qkv; undefined: those of this pass.
@@ -126,6 +129,8 @@ Variable attend_paged(const Variable& qkv, const AttendOptions& options, const F
           .cos = rotation.cos,
           .sin = rotation.sin,
           .positions = context.rotation_rows});
+  if (context.paged->cache->transforms_keys())
+    hadamard({heads_of(in, 0, layout.heads + layout.kv_heads, layout.head_dim)});
   const MemoryScope scope(MemoryCategory::workspace);
   const std::int64_t width = layout.kv_heads * layout.head_dim;
   const std::int64_t first = in.size(1) - 2 * width;

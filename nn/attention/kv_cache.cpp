@@ -4,7 +4,8 @@ namespace quench::nn {
 
 KvCache::KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, Device device,
                  const KvCacheElements& elements)
-    : capacity_(capacity) {
+    : capacity_(capacity),
+      transforms_keys_(elements.format != nullptr && elements.format->transforms_keys && elements.scales.empty()) {
   const MemoryScope scope(MemoryCategory::activations);
   QUENCH_CHECK(elements.scales.empty() || elements.scales.size() == config.blocks.size(),
                "KvCache: scales of {} layers, expected {}", elements.scales.size(), config.blocks.size());

@@ -37,6 +37,9 @@ class KvCache {
     return layers_[static_cast<std::size_t>(layer)].scales;
   }
 
+  // Keys are stored after a Hadamard transform.
+  [[nodiscard]] bool transforms_keys() const noexcept { return transforms_keys_; }
+
   // Bytes of a token in all layers, with dynamic scales.
   [[nodiscard]] static std::int64_t bytes_per_token(const ModelConfig& config, DType dtype,
                                                     const KvCacheElements& elements = {});
@@ -47,6 +50,7 @@ class KvCache {
   };
   std::int64_t capacity_;
   std::int64_t length_ = 0;
+  bool transforms_keys_;
   std::vector<Layer> layers_;
 };
 

@@ -5,6 +5,7 @@
 #include "core/cpu/attention_one_query.h"
 #include "core/cpu/kv_cache/code_rows.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/kv_cache/hadamard.h"
 #include "core/ops/rope.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
@@ -123,6 +124,7 @@ void attend_as(const PagedAttentionArgs& args, std::int64_t dim) {
 void paged_attention_kernel(const PagedAttentionArgs& args) {
   const std::int64_t dim = args.out.size(1) / args.heads, width = 2 * args.kv_heads * dim;
   if (args.cos.defined()) rotate(args, dim);
+  if (args.hadamard) hadamard({heads_of(args.qkv, 0, args.heads + args.kv_heads, dim)});
   const Tensor added = args.qkv.narrow(1, args.qkv.size(1) - width, width), rows = new_rows(args);
   if (args.scales.defined())
     append_codes({.values = added, .positions = rows, .cache = args.cache, .scales = args.scales});

@@ -145,7 +145,8 @@ void cached_attention_kernel(const CachedAttentionArgs& args) {
                            .value = heads(args.qkv, args.heads * dim + width, args.kv_heads),
                            .cos = args.cos,
                            .sin = args.sin,
-                           .position = args.positions};
+                           .position = args.positions,
+                           .hadamard = args.hadamard};
   forward_decode.add();
   if (args.scales.defined())
     return decode_coded_attention({.q = heads(args.qkv, 0, args.heads),

@@ -12,9 +12,10 @@ void tiled_attention_backward(const AttentionBackwardArgs& args, const LseLayout
 
 // New token of a decode step, not in k and v yet.
 struct NewToken {
-  Tensor key, value;  // [1,kv_heads,D], before RoPE, as the query
-  Tensor cos, sin;    // f32 [positions,D/2], optional
-  Tensor position;    // i32 [1]: row of RoPE tables, k and v
+  Tensor key, value;      // [1,kv_heads,D], before RoPE, as the query
+  Tensor cos, sin;        // f32 [positions,D/2], optional
+  Tensor position;        // i32 [1]: row of RoPE tables, k and v
+  bool hadamard = false;  // queries and keys are transformed after RoPE; codes alone
 };
 
 // Decode: few queries per sequence, no lse; applies sinks. With a new token: fused RoPE (core/ops/rope.h) and append; D

@@ -121,6 +121,7 @@ __device__ __forceinline__ void rotate_queries(float (&q)[Tile::kRows][Shape::kE
     for (int r = 0; r < Tile::kRows; ++r) {
       Vector<T> elements{};
       if (d < p.dim) elements = new_token.rotated(tile.query(r, p), angles, d, p.dim);
+      if constexpr (kIsCoded<typename Shape::Cached>) elements = new_token.transformed(elements);
 #pragma unroll
       for (int j = 0; j < Shape::kWidth; ++j) q[r][piece * Shape::kWidth + j] = to_float(elements[j]) * p.scale;
     }

@@ -1,10 +1,11 @@
 #pragma once
-// Decode: RoPE of the new token's q and k fused into the attention kernel; append of k and v to the KV cache.
-// Bit-identical to the RoPE kernel (rotate-half layout).
+// Decode: RoPE and Hadamard transform of the new token's q and k fused into the attention kernel; append of k and v to
+// the KV cache. Bit-identical to the kernels of RoPE (rotate-half layout) and of core/ops/kv_cache/hadamard.h.
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/attention/cached_elements.cuh"
 #include "core/cuda/common/vector.cuh"
+#include "core/number/hadamard.h"
 
 namespace quench::cuda {
 
@@ -20,6 +21,7 @@ struct NewTokenOperands {
   std::int64_t table_rows = 0;
   const std::int32_t* position = nullptr;
   std::int64_t page_row = -1;  // paged cache: the token's row; else *position
+  int hadamard = 0;            // elements of a block; 0: no transform
 
   NewTokenOperands() = default;
   NewTokenOperands(const NewToken& token, const AttentionArgs& args)
@@ -35,7 +37,8 @@ struct NewTokenOperands {
         cos(token.cos.defined() ? token.cos.data<float>() : nullptr),
         sin(token.sin.defined() ? token.sin.data<float>() : nullptr),
         table_rows(token.cos.defined() ? token.cos.size(0) : 0),
-        position(token.position.data<std::int32_t>()) {}
+        position(token.position.data<std::int32_t>()),
+        hadamard(token.hadamard ? static_cast<int>(hadamard_block(args.k.size(2))) : 0) {}
 
   // RoPE of elements d to d + kWidth - 1; NaN, without an access, for a position outside the tables.
   struct Angles {
@@ -75,6 +78,39 @@ struct NewTokenOperands {
     return own;
   }
 
+  // Hadamard transform of a head that neighbouring lanes hold, kVectorWidth<T> elements each, rounded to T. All lanes
+  // of the warp take part.
+  __device__ Vector<T> transformed(const Vector<T>& piece) const {
+    constexpr int kWidth = kVectorWidth<T>;
+    if (hadamard == 0) return piece;
+    float x[kWidth];
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) x[j] = to_float(piece[j]);
+#pragma unroll
+    for (int h = 1; h < kWidth; h *= 2) {
+      if (h >= hadamard) break;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        if ((j & h) != 0) continue;
+        const float a = x[j], b = x[j + h];
+        x[j] = a + b;
+        x[j + h] = a - b;
+      }
+    }
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int offset = 1; offset * kWidth < hadamard; offset *= 2)
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const float other = __shfl_xor_sync(0xFFFFFFFFu, x[j], offset);
+        x[j] = (lane & offset) != 0 ? other - x[j] : x[j] + other;
+      }
+    const float factor = hadamard_factor(hadamard);
+    Vector<T> result;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) result[j] = from_float<T>(x[j] * factor);
+    return result;
+  }
+
   [[nodiscard]] __device__ std::int64_t cache_row() const {
     return page_row >= 0 ? page_row : *position;
   }
@@ -105,6 +141,7 @@ struct NewTokenOperands {
     if (d < dim)
       piece = warp == 0 ? rotated(key + kv_head * dim, angles(d, dim), d, dim)
                         : *reinterpret_cast<const Vector<T>*>(value + kv_head * dim + d);
+    if (warp == 0) piece = transformed(piece);
     Vector<float, kWidth> elements;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) elements[j] = to_float(piece[j]);

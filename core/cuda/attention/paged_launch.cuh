@@ -32,7 +32,8 @@ PagedParams<T, C> paged_params(const PagedAttentionArgs& args) {
                        .value = paged_heads(args.qkv, args.heads * dim + width, args.kv_heads, dim),
                        .cos = args.cos,
                        .sin = args.sin,
-                       .position = args.positions};
+                       .position = args.positions,
+                       .hadamard = args.hadamard};
   CacheScales scales;
   if (args.scales.defined())
     scales = {args.scales.data<float>(), scale_stride(args.scales), static_cast<int>(args.kv_heads)};

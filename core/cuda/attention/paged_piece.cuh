@@ -114,6 +114,8 @@ struct NewPagedRow {
     if (d < p.dim)
       elements = warp == 0 ? token.rotated(token.key + from, token.angles(d, p.dim, tile.position), d, p.dim)
                            : *reinterpret_cast<const Vector<bfloat16>*>(token.value + from + d);
+    if constexpr (Shape::kCoded)
+      if (warp == 0) elements = token.transformed(elements);
     Vector<std::uint32_t, Shape::kWords> words;
     if constexpr (Shape::kCoded) {
       using Element = CodeElement<typename Shape::C>;
@@ -217,11 +219,12 @@ struct PagedQueries {
   __device__ __forceinline__ void make(const PagedMmaTile<Shape>& tile) {
     const auto& p = tile.p;
     const int r = static_cast<int>(threadIdx.x) / 32, place = static_cast<int>(threadIdx.x) % 32, d = place * 8;
-    if (d >= Shape::kDim) return;
-    rows[r][place] = {};
+    Vector<bfloat16> elements{};
     if (d < p.dim)
-      rows[r][place] = p.new_token.rotated(p.q + tile.sequence * p.q_row + tile.head(r) * p.q_head,
-                                           p.new_token.angles(d, p.dim, tile.position), d, p.dim);
+      elements = p.new_token.rotated(p.q + tile.sequence * p.q_row + tile.head(r) * p.q_head,
+                                     p.new_token.angles(d, p.dim, tile.position), d, p.dim);
+    if constexpr (Shape::kCoded) elements = p.new_token.transformed(elements);
+    if (d < Shape::kDim) rows[r][place] = elements;
   }
 };
 

@@ -3,6 +3,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/kv_cache/cache_codes.h"
 #include "core/ops/kv_cache/coded_attention.h"
+#include "core/ops/kv_cache/hadamard.h"
 #include "core/ops/rope.h"
 #include "core/tensor/op_checks.h"
 
@@ -32,7 +33,7 @@ bool is_one_token(const CachedAttentionArgs& args, std::int64_t dim) {
 void cached_attention(const CachedAttentionArgs& args) {
   constexpr std::string_view op = "cached_attention";
   const auto& [qkv, cos, sin, positions, cache, scales, out, heads, kv_heads, sequences, window, scale, soft_cap, sinks,
-               on_device] = args;
+               transforms, on_device] = args;
   check_float_tensor(op, "qkv", qkv, 2);
   check_contiguous(op, "qkv", qkv);
   QUENCH_CHECK(heads > 0 && kv_heads > 0 && qkv.size(1) % (heads + 2 * kv_heads) == 0,
@@ -43,6 +44,7 @@ void cached_attention(const CachedAttentionArgs& args) {
   check_tensor(op, "cache", cache, {-1, width}, coded && cache.defined() ? cache.dtype() : qkv.dtype());
   check_contiguous(op, "cache", cache);
   if (coded) check_cache_codes(op, cache, scales);
+  QUENCH_CHECK(coded || !transforms, "{}: the Hadamard transform goes with codes", op);
   QUENCH_CHECK(!coded || scales.size(-1) == 2 * kv_heads, "{}: {} scales of {} KV heads", op, scales.size(-1),
                kv_heads);
   check_tensor(op, "positions", positions, {tokens}, DType::i32);
@@ -62,6 +64,7 @@ void cached_attention(const CachedAttentionArgs& args) {
     return cached_attention_slot(qkv.device().type, args);
   if (cos.defined())
     rope({.x = heads_of(qkv, 0, heads + kv_heads, dim), .cos = cos, .sin = sin, .positions = positions});
+  if (transforms) hadamard({heads_of(qkv, 0, heads + kv_heads, dim)});
   const Tensor added = qkv.narrow(1, qkv.size(1) - width, width);
   if (coded) {
     append_codes({.values = added, .positions = positions, .cache = cache, .scales = scales});

@@ -24,6 +24,7 @@ struct CachedAttentionArgs {
   float scale = 1.0f;
   float soft_cap = 0.0f;          // AttentionArgs::soft_cap
   Tensor sinks{};                 // AttentionArgs::sinks
+  bool hadamard = false;          // codes alone: q and k are transformed after RoPE (hadamard.h)
   bool length_on_device = false;  // by AttentionArgs::last_key, positions
 };
 

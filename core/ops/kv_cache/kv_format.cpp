@@ -9,7 +9,12 @@ const ChoiceTable<KvFormat>& kv_formats() {
   static const ChoiceTable<KvFormat> table(
       "KV cache format",
       {{.name = "fp8", .summary = "float8 e4m3", .codes = DType::f8_e4m3, .largest = E4m3::kMax, .type = "float"},
-       {.name = "int8", .summary = "8-bit integers", .codes = DType::i8, .largest = Int8Code::kMax, .type = "int"}});
+       {.name = "int8",
+        .summary = "8-bit integers",
+        .codes = DType::i8,
+        .largest = Int8Code::kMax,
+        .type = "int",
+        .transforms_keys = true}});
   return table;
 }
 

@@ -14,6 +14,8 @@ struct KvFormat {
   DType codes;            // one byte
   float largest;          // code; a scale is amax / largest
   std::string_view type;  // in compressed-tensors' kv_cache_scheme
+  // Under dynamic scales keys are stored after a Hadamard transform (hadamard.h), as queries then are.
+  bool transforms_keys = false;
 };
 
 // Default first.

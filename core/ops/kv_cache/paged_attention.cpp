@@ -26,6 +26,7 @@ void check(const PagedAttentionArgs& args) {
                coded && args.cache.defined() ? args.cache.dtype() : args.qkv.dtype());
   check_contiguous(op, "cache", args.cache);
   if (coded) check_cache_codes(op, args.cache, args.scales);
+  QUENCH_CHECK(coded || !args.hadamard, "{}: the Hadamard transform goes with codes", op);
   QUENCH_CHECK(!coded || args.scales.size(-1) == 2 * args.kv_heads, "{}: {} scales of {} KV heads", op,
                args.scales.size(-1), args.kv_heads);
   QUENCH_CHECK(args.page >= 16 && std::has_single_bit(static_cast<std::uint64_t>(args.page)),

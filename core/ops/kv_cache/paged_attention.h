@@ -29,6 +29,7 @@ struct PagedAttentionArgs {
   float scale = 1.0f;
   float soft_cap = 0.0f;  // AttentionArgs::soft_cap
   Tensor sinks{};         // AttentionArgs::sinks
+  bool hadamard = false;  // codes alone: q and k are transformed after RoPE (hadamard.h)
 };
 
 inline constexpr std::int64_t kPagedSplitKeys = 256;

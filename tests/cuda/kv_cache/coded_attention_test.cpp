@@ -4,6 +4,7 @@
 
 #include "core/device/call_counter.h"
 #include "core/ops/kv_cache/cached_attention.h"
+#include "core/ops/kv_cache/hadamard.h"
 #include "core/ops/rope.h"
 #include "tests/core/ops/kv_cache/cache_cases.h"
 #include "tests/core/ops/rope_tables.h"
@@ -60,6 +61,18 @@ TEST(CudaCacheCodes, HaveTheBitsOfTheCpu) {
         }
 }
 
+TEST(CudaHadamard, HasTheBitsOfTheCpu) {
+  Generator random(7);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t dim : {1, 3, 20, 64, 80, 96, 128, 192, 256, 512, 576}) {
+      const Tensor rows = random.normal({19, 7 * dim}, dtype), gpu = on_gpu(rows);
+      const auto heads = [dim = dim](const Tensor& x) { return x.strided({19, 5, dim}, {7 * dim, dim, 1}, dim); };
+      hadamard({heads(rows)});
+      hadamard({heads(gpu)});
+      EXPECT_TRUE(same_bits(on_cpu(gpu), rows)) << to_string(dtype) << " " << dim;
+    }
+}
+
 TEST(CudaCodedAttention, DecodesLongAndRaggedCaches) {
   Generator random(2);
   for (const DType codes : kCacheCodes)
@@ -99,7 +112,7 @@ TEST(CudaCodedAttention, KeepsWindowsSoftCapsAndSinks) {
       }
 }
 
-// A decode step in one kernel against its parts: rotation, append, attention.
+// A decode step in one kernel against its parts: RoPE, Hadamard transform, append, attention.
 TEST(CudaCodedAttention, FusedDecodingHasTheBitsOfItsParts) {
   constexpr std::int64_t kHeads = 8, kCapacity = 3000, kFirst = 7;
   Generator random(5);
@@ -108,7 +121,8 @@ TEST(CudaCodedAttention, FusedDecodingHasTheBitsOfItsParts) {
       for (const auto& [dim, kv_heads] : {std::pair<std::int64_t, std::int64_t>{64, 2}, {128, 8}, {80, 4}, {256, 1}})
         for (const std::int64_t window : {0, 90})
           for (const std::int64_t keys : {1, 70, 1024, 2900})
-            for (const bool rotates : {true, false}) {
+            for (const auto& [rotates, transforms] :
+                 {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
               const std::int64_t width = (kHeads + 2 * kv_heads) * dim;
               const Tables tables(kCapacity, dim / 2);
               const Tensor cos = on_gpu(tables.cos), sin = on_gpu(tables.sin);
@@ -125,6 +139,7 @@ TEST(CudaCodedAttention, FusedDecodingHasTheBitsOfItsParts) {
                 return turned.strided({1, count, head_dim}, {width, head_dim, 1}, 0);
               };
               if (rotates) rope({.x = heads(kHeads + kv_heads), .cos = cos, .sin = sin, .positions = position});
+              if (transforms) hadamard({heads(kHeads + kv_heads)});
               append_codes({.values = turned.narrow(1, kHeads * dim, 2 * kv_heads * dim),
                             .positions = position,
                             .cache = parts,
@@ -147,7 +162,8 @@ TEST(CudaCodedAttention, FusedDecodingHasTheBitsOfItsParts) {
                                 .kv_heads = kv_heads,
                                 .sequences = std::span(&range, 1),
                                 .window = window,
-                                .scale = 0.125f});
+                                .scale = 0.125f,
+                                .hadamard = transforms});
               EXPECT_TRUE(same_bits(on_cpu(cache), on_cpu(parts)));
               EXPECT_TRUE(same_bits(on_cpu(scales), on_cpu(part_scales)));
               EXPECT_TRUE(same_bits(on_cpu(out), on_cpu(expected)))

@@ -41,7 +41,8 @@ Tensor expected(const PagedProblem& p, const Tensor& qkv, std::int64_t sequence)
                     .window = p.window,
                     .scale = 1.0f / std::sqrt(static_cast<float>(p.dim())),
                     .soft_cap = p.soft_cap,
-                    .sinks = p.sinks});
+                    .sinks = p.sinks,
+                    .hadamard = p.hadamard});
   return out;
 }
 

@@ -16,6 +16,7 @@ struct PagedProblem {
   Tensor qkv, cos, sin, positions, pages, cache, scales, sinks;
   std::int64_t page = 16, heads = 0, kv_heads = 0, window = 0, chunk = 0;
   float soft_cap = 0;
+  bool hadamard = false;
 
   [[nodiscard]] std::int64_t sequences() const { return qkv.size(0); }
   [[nodiscard]] std::int64_t dim() const { return qkv.size(1) / (heads + 2 * kv_heads); }
@@ -39,7 +40,8 @@ struct PagedProblem {
             .chunk = chunk,
             .scale = 1.0f / std::sqrt(static_cast<float>(dim())),
             .soft_cap = soft_cap,
-            .sinks = sinks};
+            .sinks = sinks,
+            .hadamard = hadamard};
   }
 };
 
@@ -51,6 +53,7 @@ struct PagedShape {
   bool shared = false;  // scales
   bool rotates = true, sinks = false;
   float soft_cap = 0;
+  bool hadamard = false;
 };
 
 // Pages in random order, unused ones between.
@@ -68,7 +71,8 @@ inline PagedProblem make_paged(Generator& random, const PagedShape& shape) {
                  .kv_heads = shape.kv_heads,
                  .window = shape.window,
                  .chunk = shape.chunk,
-                 .soft_cap = shape.soft_cap};
+                 .soft_cap = shape.soft_cap,
+                 .hadamard = shape.hadamard};
   std::vector<std::int32_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), 0);
   for (std::size_t i = order.size(); i > 1; --i)
@@ -107,6 +111,8 @@ inline std::vector<PagedShape> paged_shapes() {
   for (const DType codes : kCacheCodes)
     for (const bool shared : {true, false})
       shapes.push_back({.positions = ragged, .dim = 128, .page = 32, .codes = codes, .shared = shared});
+  for (const std::int64_t dim : {16, 64, 80, 128, 192, 256})
+    shapes.push_back({.positions = ragged, .dim = dim, .codes = DType::i8, .rotates = dim != 128, .hadamard = true});
   return shapes;
 }
 
